@@ -14,10 +14,10 @@ from tfk_transformer.export.to_onnx import onnx_models
 from tfk_transformer.export.to_onnx.onnx_file import OnnxFiles
 from tfk_transformer.export.to_saved_model.warm_up import write_warm_up
 from tfk_transformer.export.to_saved_model.writer import write_saved_model
-from tfk_transformer.inference.results import decode
 from tfk_transformer.inference.runtime import ClassifierRuntime
 from tfk_transformer.inference.signatures import CLASSIFIER_SAVED_MODEL
 from tfk_transformer.pipelines.text_classifier import TextClassifier
+from tfk_transformer.results import decode
 
 
 class ExpectedLabels:

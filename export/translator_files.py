@@ -66,8 +66,9 @@ def export_saved_model(translator: Translator, folder: Path, expected: ExpectedR
         with without_graph_optimizer():
             return loaded.generate(ids, prefix_ids, **settings)
 
+    translate = functools.partial(loaded.translate, split_sentences=False)
     differences = (
-        expected.check_texts("SavedModel", loaded.translate),
+        expected.check_texts("SavedModel", translate),
         expected.check_ids("SavedModel", generate),
     )
     with without_graph_optimizer():
@@ -104,7 +105,12 @@ def _write(
         models,
         folder,
         config,
-        {"search": rules, **shortlist_metadata(translator.shortlist), **metadata},
+        {
+            "search": rules,
+            "sentences_per_text": translator.sentences_per_text,
+            **shortlist_metadata(translator.shortlist),
+            **metadata,
+        },
     )
 
 
@@ -137,7 +143,8 @@ def _generating(path: Path) -> Generate:
 
 def _translating(path: Path) -> Translate:
     """Return a function that translates texts with an ONNX file."""
-    return functools.partial(OnnxTranslator(path).translate, batch_size=PROBE_BATCH_SIZE)
+    translate = OnnxTranslator(path).translate
+    return functools.partial(translate, batch_size=PROBE_BATCH_SIZE, split_sentences=False)
 
 
 def export_onnx_int8(translator: Translator, folder: Path, expected: ExpectedResults) -> Figures:

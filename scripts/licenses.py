@@ -1,4 +1,4 @@
-"""Write the table of docs/dependencies.md: the installed packages, their licenses and their sizes.
+"""Write the table of locks/licenses.md: the installed packages, their licenses and their sizes.
 
 python scripts/licenses.py
     Write the table. The environment needs the extra "tensorflow".
@@ -17,7 +17,7 @@ from typing import NamedTuple
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-PAGE = Path(__file__).parents[1] / "docs" / "dependencies.md"
+PAGE = Path(__file__).parents[1] / "locks" / "licenses.md"
 BEGIN, END = "<!-- Written by scripts/licenses.py. -->\n\n", "\n<!-- End. -->"
 PROJECT, EXTRA = "tfk-transformer", "tensorflow"
 

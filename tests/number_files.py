@@ -2,6 +2,10 @@
 
 from pathlib import Path
 
+# Five sentences, with characters that the vocabulary of number words lacks, and their translation.
+PARAGRAPH = " forty-two.  seven!   nine? one hundred ninety-nine 😀. three"
+TRANSLATED_PARAGRAPH = " zweiundvierzig.  sieben!   neun? einhundertneunundneunzig 😀. drei"
+
 
 def write_number_files(folder: Path, numbers) -> str:
     """Write English and German number words as parallel files; return their spec."""

@@ -1,8 +1,12 @@
 """The results of translation, scoring and classification."""
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
+
+# A search with fewer hypotheses than requested gives the missing ones a score of -1e9.
+NO_HYPOTHESIS = -5e8
 
 
 class Hypothesis(NamedTuple):
@@ -34,7 +38,11 @@ class Translation(NamedTuple):
     """The translation of one text."""
 
     source: str
-    hypotheses: list[Hypothesis]  # best first, at least one
+    # Best first, at least one. With several sentences, hypothesis k joins hypothesis k of each
+    # sentence, its score is the sum of their scores, and its other fields are None.
+    hypotheses: list[Hypothesis]
+    sentences: Sequence["Translation"] = ()  # of the text, if it has several
+    kept_characters: int = 0  # characters that the vocabulary lacks, which stay as they are
 
     @property
     def text(self) -> str:
@@ -61,3 +69,16 @@ class Classification(NamedTuple):
     label: str  # the most probable label; "" for a blank text
     probability: float  # of `label`; 0 for a blank text
     probabilities: dict[str, float]  # by label, in the model's order
+
+
+def to_hypotheses(texts: Sequence[str | bytes], scores: Sequence[float]) -> list[Hypothesis]:
+    """Return the hypotheses of a search: the first one, and the further ones that exist."""
+    best, *rest = [
+        Hypothesis(decode(text), float(score)) for text, score in zip(texts, scores, strict=True)
+    ]
+    return [best, *(hypothesis for hypothesis in rest if hypothesis.score > NO_HYPOTHESIS)]
+
+
+def decode(text: str | bytes) -> str:
+    """Return a text of a runtime as a string."""
+    return text.decode("utf-8") if isinstance(text, bytes) else str(text)

@@ -5,7 +5,7 @@ TensorFlow and Keras are not needed.
 
 import base64
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 # Metadata keys of `score.onnx`. The values are SentencePiece models in base 64.
 SOURCE_TOKENIZER = "source_tokenizer"
 TARGET_TOKENIZER = "target_tokenizer"
+
+CHARACTERS = "characters"  # metadata key: the characters that the source vocabulary represents
 
 # The file of each function, next to the opened file.
 FILES = {
@@ -145,6 +147,13 @@ class OnnxRuntime:
     def labels(self) -> list[str]:
         """The names of the classes."""
         return required(self.metadata, "labels", self.path)
+
+    @functools.cached_property
+    def characters(self) -> Container[str] | None:
+        """The characters that the source vocabulary represents, from the metadata of the file."""
+        reads_text = "translate" in READERS[self.reader]
+        text = self._opened("translate" if reads_text else "tokenize").metadata_text(CHARACTERS)
+        return None if text is None else frozenset(text)
 
     @property
     def pieces(self) -> Sequence[str]:

@@ -2,7 +2,7 @@
 
 import functools
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -103,6 +103,11 @@ class SavedModelRuntime:
     def labels(self) -> list[str]:
         """The names of the classes."""
         return [label.decode("utf-8") for label in self.model.labels().numpy()]
+
+    @functools.cached_property
+    def characters(self) -> Container[str] | None:
+        """The characters that the source vocabulary represents."""
+        return self.tokenizers.source_tokenizer.characters()
 
     @functools.cached_property
     def pieces(self) -> Sequence[str]:

@@ -16,7 +16,11 @@ from onnx_ir.passes.common import NameFixPass
 
 from tfk_transformer.config.search_settings import search_defaults
 from tfk_transformer.constants import PAD_ID
-from tfk_transformer.export.runtime.onnx_runtime import SOURCE_TOKENIZER, TARGET_TOKENIZER
+from tfk_transformer.export.runtime.onnx_runtime import (
+    CHARACTERS,
+    SOURCE_TOKENIZER,
+    TARGET_TOKENIZER,
+)
 from tfk_transformer.export.to_onnx.conversion import IR_VERSION, OPSET
 from tfk_transformer.export.to_onnx.onnx_layers import PORTABLE, Profile, insert_layers
 from tfk_transformer.export.to_onnx.optimize import optimize
@@ -222,7 +226,9 @@ def tokenizer_graph(tokenizer: SubwordTokenizer) -> ir.Model:
     graph = ir.Graph([text], [], nodes=[], opset_imports=opsets, name="tokenize")
     ids = write_tokenizer(tape.Tape(graph), text, tokenizer.model)
     graph.outputs.append(_declare(ids, SOURCE_IDS))
-    return ir.Model(graph, ir_version=IR_VERSION, producer_name="tfk_transformer")
+    model = ir.Model(graph, ir_version=IR_VERSION, producer_name="tfk_transformer")
+    _add_characters(model, tokenizer)
+    return model
 
 
 def _expand(
@@ -288,10 +294,18 @@ def _add_tokenizer(
     op = tape.Tape(graph)
     text = _declare(ir.Value(), TEXT)
     source_ids = write_tokenizer(op, text, tokenizer.model)
+    _add_characters(model, tokenizer)
     ir.convenience.replace_all_uses_with(graph.inputs[0], source_ids)
     graph.inputs[0] = text
     model.opset_imports[TEXT_OPERATORS] = 1
     return model, op
+
+
+def _add_characters(model: ir.Model, tokenizer: SubwordTokenizer) -> None:
+    """Write the characters that the vocabulary represents to the metadata, if it lacks some."""
+    characters = tokenizer.characters()
+    if characters is not None:
+        model.metadata_props[CHARACTERS] = characters.as_text()
 
 
 def _sort_and_name(model: ir.Model) -> None:

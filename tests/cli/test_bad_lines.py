@@ -35,6 +35,7 @@ SMALL = Path(__file__).parents[1] / "saved_files" / "translate.onnx"  # opens in
 # An input of seven lines, three of them bad: their numbers and the reason of each.
 GIVEN = b"seven\nt\xffo\n\na\0b\n" + LONG.encode() + b"\nforty-two\nnine\n"
 BAD = {2: UTF_8, 4: NUL, 5: TOO_LONG}
+UNSPLIT = "--no-split-sentences"  # without it, no text is too long
 
 
 @pytest.fixture(scope="module")
@@ -75,7 +76,7 @@ def reports(file, bad, of, done):
 
 
 def test_bad_lines_are_left_out(run, model):
-    found = run("translate", model, "--beam-size", 1, "--on-error", "skip", stdin=GIVEN)
+    found = run("translate", model, UNSPLIT, "--beam-size", 1, "--on-error", "skip", stdin=GIVEN)
     assert found == (
         0,
         "sieben\n\nzweiundvierzig\nneun\n",
@@ -86,7 +87,7 @@ def test_bad_lines_are_left_out(run, model):
 def test_bad_lines_are_left_blank(run, model, tmp_path):
     (tmp_path / "in.txt").write_bytes(GIVEN)
     files = ["--input", tmp_path / "in.txt", "--output", tmp_path / "out.txt"]
-    assert run("translate", model, *files, "--on-error", "blank") == (
+    assert run("translate", model, UNSPLIT, *files, "--on-error", "blank") == (
         0,
         "",
         reports(tmp_path / "in.txt", BAD, 7, "left blank"),
@@ -110,7 +111,7 @@ def test_bad_lines_are_left_blank(run, model, tmp_path):
 def test_first_bad_line_stops_the_run(run, model, number, reason):
     lines = GIVEN.split(b"\n")
     given = [lines[0], b"", lines[number - 1], lines[5], lines[1]]
-    assert run("translate", model, stdin=b"\n".join(given)) == (
+    assert run("translate", model, UNSPLIT, stdin=b"\n".join(given)) == (
         1,
         "sieben\n\n",
         f"error: standard input:3: {reason}\n",
@@ -123,11 +124,12 @@ def test_line_numbers_span_chunks(run):
     lines[4004] = LONG.encode()
     lines[2500] = b"a\0b"
     reason = TOO_LONG.replace("32", "24")
-    found = run("translate", SMALL, "--beam-size", 1, "--on-error", "skip", stdin=b"\n".join(lines))
+    arguments = ["translate", SMALL, UNSPLIT, "--beam-size", 1]
+    found = run(*arguments, "--on-error", "skip", stdin=b"\n".join(lines))
     assert found[0] == 0 and found[1].count("\n") == 4498
     assert found[2] == reports("standard input", {2501: NUL, 4005: reason}, "4,500", "left out")
     lines[2500] = b"two"
-    status, out, error = run("translate", SMALL, "--beam-size", 1, stdin=b"\n".join(lines))
+    status, out, error = run(*arguments, stdin=b"\n".join(lines))
     assert (status, out.count("\n"), error) == (1, 4004, f"error: standard input:4005: {reason}\n")
 
 
@@ -145,15 +147,16 @@ def test_good_lines_translate_once(translator, capsys):
     lines = (
         Line(("in",), n, (text,)) for n, text in enumerate(["one", LONG, "a\0b", "two", "three"], 1)
     )
+    settings = {"beam_size": 1, "split_sentences": False}
     text_lines.write_results(
-        text_lines.translation_job(Noting(), None, {"beam_size": 1}), lines, None, BadLines.SKIP
+        text_lines.translation_job(Noting(), None, settings), lines, None, BadLines.SKIP
     )
     assert capsys.readouterr().out == "eins\nzwei\ndrei\n"
     assert given == [["one", LONG, "a\0b", "two", "three"], ["one", LONG, "two", "three"]]
 
 
 def test_n_best_keeps_sentence_numbers(run, model):
-    arguments = ["translate", model, "--setting", "n_best=2"]
+    arguments = ["translate", model, UNSPLIT, "--setting", "n_best=2"]
     skipped = run(*arguments, "--on-error", "skip", stdin=GIVEN)[1].splitlines()
     blank = run(*arguments, "--on-error", "blank", stdin=GIVEN)[1].splitlines()
     assert {int(line.split(" ||| ")[0]) for line in skipped} == {0, 2, 5, 6}
@@ -168,7 +171,7 @@ def test_n_best_keeps_sentence_numbers(run, model):
 
 
 def test_stream_reports_bad_lines(run, model):
-    arguments = ["translate", model, "--stream"]
+    arguments = ["translate", model, UNSPLIT, "--stream"]
     too_long = (
         re.escape(TOO_LONG).replace("more\\ \\(", "[0-9]+ in ").replace(",\\ 500\\ words\\)", "")
     )
@@ -191,7 +194,7 @@ def test_stream_reports_bad_lines(run, model):
 
 
 def test_bad_argument_has_its_number(run, model):
-    assert run("translate", model, "seven", LONG, "--on-error", "skip") == (
+    assert run("translate", model, UNSPLIT, "seven", LONG, "--on-error", "skip") == (
         0,
         "sieben\n",
         reports("TEXT", {2: TOO_LONG}, 2, "left out"),

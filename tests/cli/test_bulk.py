@@ -22,8 +22,9 @@ from tfk_transformer.text_files.compression import compress, compression, open_d
 SAVED = Path(__file__).parents[1] / "saved_files"
 SMALL = SAVED / "translate.onnx"  # opens in a tenth of a second
 WORDS = (SAVED / "en.txt").read_text().splitlines()
-FAST = ["--beam-size", 1, "--setting", "max_length=4"]
 LONG = "one " * 500
+UNSPLIT = "--no-split-sentences"  # a long text is a bad line
+FAST = ["--beam-size", 1, "--setting", "max_length=4", UNSPLIT]
 
 
 def texts_of(path):
@@ -261,7 +262,7 @@ def test_table_gets_output_column(run, exported, tmp_path):
     (tmp_path / "in.tsv.gz").write_bytes(
         gzip.compress(f'id\ten\n1\tseven\n2\n3\t{LONG}\n"4\tforty-two\n'.encode())
     )
-    options = ["--input", tmp_path / "in.tsv.gz", "--field", "en"]
+    options = ["--input", tmp_path / "in.tsv.gz", "--field", "en", UNSPLIT]
     status, out, error = run(
         "translate",
         exported / "translate.onnx",
@@ -306,6 +307,7 @@ def test_json_lines_get_a_new_field(run, exported, tmp_path):
         tmp_path / "in.jsonl",
         "--field",
         "text",
+        UNSPLIT,
         "--on-error",
         "blank",
         "--output",

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from number_files import PARAGRAPH, TRANSLATED_PARAGRAPH
 
 from tfk_transformer import __version__
 from tfk_transformer.cli import main as cli
@@ -16,6 +17,53 @@ from tfk_transformer.pipelines.translator import Translator
 
 def test_arguments_keep_their_order(run, model):
     assert run("translate", model, "forty-two", "seven") == (0, "zweiundvierzig\nsieben\n", "")
+
+
+def test_paragraphs_are_translated_whole(run, model, tmp_path):
+    expected = (0, f"{TRANSLATED_PARAGRAPH}\n", "")
+    assert run("translate", model, PARAGRAPH) == expected
+    assert run("translate", model, "--stream", PARAGRAPH) == expected
+    assert run("translate", model, stdin=f"{PARAGRAPH}\n".encode()) == expected
+    (tmp_path / "in.txt").write_text(f"{PARAGRAPH}\nseven\n", encoding="utf-8")
+    run("translate", model, "--input", tmp_path / "in.txt", "--output", tmp_path / "out.txt")
+    out = (tmp_path / "out.txt").read_text(encoding="utf-8")
+    assert out == f"{TRANSLATED_PARAGRAPH}\nsieben\n"
+    assert run("translate", model, "--no-split-sentences", PARAGRAPH) != expected
+
+
+def test_text_with_line_ends_is_one_line(run, model):
+    text = "seven.\r\nnine.\veight"
+    expected = (0, "sieben. neun. acht\nsieben\n", "")
+    assert run("translate", model, text, "seven") == expected
+    assert run("translate", model, "--stream", text, "seven") == expected
+
+
+@pytest.mark.parametrize("name", ["split_sentences=false", "language=de", "batch_size=3"])
+def test_settings_are_search_settings(run, model, name):
+    status, out, error = run("translate", model, "seven", "--setting", name)
+    assert (status, out) == (1, "")
+    assert error.startswith("error: settings: ") and name.partition("=")[0] in error
+
+
+def test_unknown_language_is_refused(run, model):
+    status, out, error = run("translate", model, "seven", "--language", "xx")
+    assert (status, out) == (1, "") and error.startswith("error: --language: expected an ISO 639")
+
+
+def test_json_has_sentences_and_kept_characters(run, model):
+    values = json.loads(run("translate", model, "--json", PARAGRAPH)[1])
+    assert values["source"] == PARAGRAPH and values["translation"] == TRANSLATED_PARAGRAPH
+    assert [sentence["translation"] for sentence in values["sentences"]] == [
+        "zweiundvierzig.",
+        "sieben!",
+        "neun?",
+        "einhundertneunundneunzig 😀.",
+        "drei",
+    ]
+    assert values["kept_characters"] == sum(
+        sentence.get("kept_characters", 0) for sentence in values["sentences"]
+    )
+    assert "sentences" not in json.loads(run("translate", model, "--json", "seven")[1])
 
 
 def test_stream_prints_the_same_lines(run, model):
@@ -97,6 +145,7 @@ def test_json_scores_all_hypotheses(run, exported):
         "--json",
         "--on-error",
         "blank",
+        "--no-split-sentences",
     ]
     status, out, _ = run(*arguments, stdin="forty-two\n{}\nseven\n".format("one " * 10000).encode())
     first, second, third = map(json.loads, out.splitlines())
@@ -171,6 +220,13 @@ def test_evaluate_json_has_signatures(run, model, recipe):
         "beam_size",
         "dropped",
     } <= set(figures)
+
+
+def test_evaluate_takes_bleu_tokenizer(run, exported, recipe):
+    data = ("--data", recipe.data, "--bleu-tokenizer", "char")
+    status, out, _ = run("evaluate", exported / "translate.onnx", *data)
+    assert status == 0
+    assert "|tok:char|" in out
 
 
 def test_evaluate_writes_translations(run, exported, recipe, tmp_path):
@@ -396,7 +452,7 @@ def test_stopped_training_resumes(recipe, tmp_path, stop):
         ),
         (["translate", "{bundle}"], "input: expected one sentence per line, got no lines"),
         (
-            ["translate", "{bundle}", "one " * 10000],
+            ["translate", "{bundle}", "--no-split-sentences", "one " * 10000],
             (
                 r"TEXT:1: expected at most 32 tokens, got more \('one one .*', 10000 words\); "
                 r"split "
@@ -485,6 +541,10 @@ def test_stopped_training_resumes(recipe, tmp_path, stop):
         (
             ["evaluate", "{bundle}", "--data", "letters:en-de"],
             "expected numbers:en-de, addition:2, files:SOURCE,TARGET",
+        ),
+        (
+            ["evaluate", "{bundle}", "--data", "numbers:en-de", "--bleu-tokenizer", "zhh"],
+            r"bleu_tokenizer: expected none, zh, .*, got 'zhh'. Did you mean 'zh'\?",
         ),
         (
             ["evaluate", "{bundle}", "--data", "numbers:en-de", "--split", "tests"],

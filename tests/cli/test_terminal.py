@@ -4,6 +4,7 @@ import json
 import re
 
 import pytest
+from number_files import PARAGRAPH, TRANSLATED_PARAGRAPH
 from terminal import Terminal
 
 SIZES = {"model_dim": 8, "ff_dim": 8, "num_heads": 2, "encoder_layers": 1, "decoder_layers": 1}
@@ -14,6 +15,8 @@ def test_prompt_answers_each_sentence(exported):
     assert ":set NAME=VALUE changes a search setting" in with_prompt.until("> ")
     with_prompt.type("forty-two\n")
     assert with_prompt.until("\r\n> ").splitlines()[1] == "zweiundvierzig"
+    with_prompt.type(f"{PARAGRAPH}\n")
+    assert with_prompt.until("\r\n> ").splitlines()[1] == TRANSLATED_PARAGRAPH.strip()
     with_prompt.type(":set n_best=2\n")
     with_prompt.until("\r\n> ")
     with_prompt.type("seven\n")

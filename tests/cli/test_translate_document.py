@@ -4,7 +4,9 @@ import json
 
 import pytest
 
+from tfk_transformer.cli.text_commands import translate_document
 from tfk_transformer.cli.text_commands.translate_document import DocumentFormat
+from tfk_transformer.documents.results import DocumentSentence, DocumentTranslation
 from tfk_transformer.inference.document_translation import DOCUMENT_FORMATS
 
 
@@ -73,11 +75,6 @@ def test_attention_layer_is_checked(run, exported, tmp_path):
             "--json: expected no --stream, which prints text; leave out one of them.",
         ),
         (
-            ["--language", "de", "seven"],
-            "--language: expected an option for sentences, got an option for documents; run "
-            "`tfk-transformer translate-document BUNDLE FILE` with the same options.",
-        ),
-        (
             ["--document", "TEXT", "seven"],
             "--document: expected an option for sentences, got an option for documents; run "
             "`tfk-transformer translate-document BUNDLE TEXT` with the same options.",
@@ -110,9 +107,93 @@ def test_other_file_kinds_are_refused(run, bundle, tmp_path):
     suffixes = ".txt, .text, .md, .markdown, .html, .htm, .xhtml"
     for name, message in (
         ("a.docx", f"expected one of the suffixes {suffixes}, got {{file}}; give --format."),
-        ("b.txt", "expected UTF-8, got byte 0xff at position 1 of {file}."),
+        ("b.txt", "expected UTF-8, got byte 0xff at position 1 of {file}; convert it to UTF-8."),
         ("missing.txt", "expected a document, got {file}, which does not exist."),
+        ("", "expected a document, got the folder {file}; name a file in it."),
     ):
         file = tmp_path / name
         expected = f"error: FILE: {message.format(file=file)}\n"
         assert run("translate-document", bundle, file) == (1, "", expected)
+
+
+def test_several_documents_go_to_a_folder(run, exported, tmp_path):
+    (tmp_path / "a.md").write_text("# seven")
+    (tmp_path / "b.html").write_text("<p>nine</p>")
+    files = [tmp_path / "a.md", tmp_path / "b.html"]
+    arguments = ["translate-document", exported / "translate.onnx", *files]
+    assert run(*arguments, "--output", tmp_path / "de") == (0, "", "")
+    texts = [(tmp_path / "de" / file.name).read_text() for file in files]
+    assert texts == ["# sieben", "<p>neun</p>"]
+    status, _, error = run(*arguments, "--output", tmp_path / "de")
+    assert status == 1 and f"got {tmp_path / 'de' / 'a.md'}, which exists" in error
+
+
+def test_several_documents_need_a_folder(run, bundle, tmp_path):
+    a = tmp_path / "a.md"
+    a.write_text("seven")
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "a.md").write_text("seven")
+    for arguments, message in (
+        ([a, a], "--output: expected a folder for 2 documents, got none; name one."),
+        ([a, a, "--output", a], f"--output: expected a folder, got the file {a}; name a folder."),
+        ([a, a, "--json"], "--json: expected one FILE, got 2; run the command for each FILE."),
+        (
+            [a, other / "a.md", "--output", tmp_path / "de"],
+            "FILE: expected different names, got 2 files a.md; rename them.",
+        ),
+        (
+            [a, "-", "--output", tmp_path / "de"],
+            "FILE: expected - as the only document, got 2; leave out -.",
+        ),
+    ):
+        expected = (1, "", f"error: {message}\n")
+        assert run("translate-document", bundle, *arguments) == expected
+
+
+def test_standard_input_is_a_document(run, exported):
+    arguments = ["translate-document", exported / "translate.onnx", "-"]
+    assert run(*arguments, stdin=b"seven\n\nnine\n") == (0, "sieben\n\nneun\n", "")
+    html = run(*arguments, "--format", "html", stdin=b"<p>seven<p>nine")
+    assert html == (0, "<p>sieben<p>neun", "")
+    message = "FILE: expected UTF-8, got byte 0xff at position 1 of standard input; convert it to"
+    assert run(*arguments, stdin=b"t\xff") == (1, "", f"error: {message} UTF-8.\n")
+
+
+def test_unknown_languages_are_refused(run, exported, tmp_path):
+    (tmp_path / "a.html").write_text("<html lang=en>seven")
+    arguments = ["translate-document", exported / "translate.onnx", tmp_path / "a.html"]
+    for option in ("--language", "--target-language"):
+        name = option.strip("-").replace("-", "_")
+        message = f"{name}: expected an ISO 639 code of a language, got 'xx'; write a code such as"
+        assert run(*arguments, option, "xx") == (1, "", f"error: {message} en, de, ru or zh.\n")
+    status, out, _ = run(*arguments, "--language", "en-US", "--target-language", "de-AT")
+    assert (status, out) == (0, '<html lang="de-AT">sieben')
+
+
+def test_attributes_are_an_option(run, exported, tmp_path):
+    (tmp_path / "a.html").write_text('<p>seven <img alt="nine"></p>')
+    (tmp_path / "a.md").write_text("seven")
+    arguments = ["translate-document", exported / "translate.onnx"]
+    assert run(*arguments, tmp_path / "a.html", "--attributes")[1].count('alt="neun"') == 1
+    assert run(*arguments, tmp_path / "a.html")[1].count('alt="nine"') == 1
+    message = "attributes: expected format 'html', got 'markdown'; leave attributes out."
+    refused = run(*arguments, tmp_path / "a.md", "--attributes")
+    assert refused == (1, "", f"error: {message}\n")
+
+
+def test_kept_sentences_are_counted(run, monkeypatch, tmp_path):
+    class KeepingTranslator:
+        def translate_document(self, text, format, **settings):
+            sentence = DocumentSentence(0, 5, 0, 5, text, text, 0.0, keeps_source=True)
+            return DocumentTranslation(text, [sentence])
+
+    monkeypatch.setattr(translate_document, "open_translator", lambda model: KeepingTranslator())
+    monkeypatch.setattr(translate_document, "check_settings", lambda model, settings: None)
+    (tmp_path / "a.md").write_text("seven")
+    status, out, error = run("translate-document", tmp_path, tmp_path / "a.md")
+    assert (status, out) == (0, "seven")
+    assert error == (
+        "warning: 1 of 1 sentences are not translated, since their translations would change the "
+        "markup.\n"
+    )

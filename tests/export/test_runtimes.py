@@ -26,6 +26,12 @@ from tfk_transformer.export.to_saved_model.serving import write_serving
 
 SOURCES = ["forty-two", "one hundred ninety-nine", "", "seven", "Ünïcödé ﬁ ½ 中"]
 TARGETS = ["zweiundvierzig", "einhundert", "null", "sechs sieben acht", "½ ein"]
+PARAGRAPHS = [
+    " forty-two. seven!\n\none hundred ninety-nine 😀 \n",
+    "- ...",
+    "one " * 40 + "two",
+    "🎉 eight Привет",
+]
 PREFIXES = ["drei", None, "", "acht", "ein"]
 CACHED = (
     "use_cache: expected True, got False; exported files hold only the cached decoding step. "
@@ -42,6 +48,9 @@ CALLS = {
         SOURCES, token_scores=True, beam_size=3, n_best=2, batch_size=2
     ),
     "translate, attention": lambda m: m.translate(SOURCES, attention=True, prefixes=PREFIXES),
+    "translate, paragraphs": lambda m: m.translate(PARAGRAPHS, beam_size=2, n_best=2),
+    "translate, whole texts": lambda m: m.translate(SOURCES, split_sentences=False),
+    "stream, paragraphs": lambda m: ["".join(m.stream(text)) for text in PARAGRAPHS],
     "translate, use_cache=False": lambda m: m.translate(SOURCES, use_cache=False),
     "stream": lambda m: ["".join(m.stream(source)) for source in SOURCES],
     "stream, temperature": lambda m: [

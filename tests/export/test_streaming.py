@@ -87,7 +87,7 @@ def test_streams_are_independent(opened):
     [
         (
             "one " * 10000,
-            {},
+            {"split_sentences": False},
             "text: expected at most 32 tokens, got .* in 'one one .*…'; split it into sentences",
         ),
         (["one"], {}, "text: expected a string, got list; a stream translates one text"),

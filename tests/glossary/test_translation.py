@@ -63,8 +63,9 @@ def test_prefix_and_details_are_kept(translator):
 
 
 def test_long_text_spares_the_others(translator):
+    options = {"glossary": {"seven": "acht"}, "beam_size": 1, "split_sentences": False}
     with pytest.raises(TextError, match="expected at most 32 tokens") as caught:
-        translator.translate(["seven", "seven " * 40], glossary={"seven": "acht"}, beam_size=1)
+        translator.translate(["seven", "seven " * 40], **options)
     assert "acht" in caught.value.results[0].text
 
 

@@ -6,9 +6,13 @@ import numpy as np
 import pytest
 
 from tfk_transformer.inference.base_classifier import BaseClassifier
-from tfk_transformer.inference.results import refuse_long_texts
 from tfk_transformer.inference.text_batches import check_texts, score_in_batches
-from tfk_transformer.inference.text_errors import TextError, UnprocessableText, results_and_refusals
+from tfk_transformer.inference.text_errors import (
+    TextError,
+    UnprocessableText,
+    refuse_long_texts,
+    results_and_refusals,
+)
 from tfk_transformer.results import Classification, Hypothesis, Translation
 
 NAN = float("nan")

@@ -1,8 +1,9 @@
-"""The answer to a request whose model fails."""
+"""The answers to requests that a model cannot process, from an application in this process."""
 
 import asyncio
 import json
 
+from tfk_transformer.export.runtime.opening import load
 from tfk_transformer.results import Hypothesis, Translation
 from tfk_transformer.server.application import application
 from tfk_transformer.server.metrics import Metrics
@@ -39,15 +40,31 @@ async def post(app, path, content):
     return start["status"], json.loads(body["body"])
 
 
-def test_model_error_has_status_500_in_json():
+def answer_of(model, settings, path, content):
+    """Serve a model for one request, and return status and content of the answer."""
     metrics = Metrics()
-    served = ServedModel(Model(), ServerSettings(), metrics)
+    served = ServedModel(model, settings, metrics)
     streams = Streams(served)
     app = application(served, metrics, streams, Lifecycle())
-    request = {"q": "secret", "source": "en", "target": "de"}
-    status, content = asyncio.run(post(app, "/translate", request))
+    answer = asyncio.run(post(app, path, content))
     served.stop()
     streams.stop()
+    return answer
+
+
+def test_model_error_has_status_500_in_json():
+    request = {"q": "secret", "source": "en", "target": "de"}
+    status, content = answer_of(Model(), ServerSettings(), "/translate", request)
     assert status == 500
     assert content["error"].startswith("server: expected a result of the model, got an error")
     assert "secret" not in content["error"]
+
+
+def test_saved_model_scores_long_text_nan(exported):
+    settings = ServerSettings(name="numbers", split_sentences=False)
+    request = {"inputs": {"text": ["seven", "one " * 500]}}
+    model = load(exported / "saved_model")
+    status, content = answer_of(model, settings, "/v1/models/numbers:predict", request)
+    assert status == 200
+    assert content["outputs"]["translation"] == ["sieben", ""]
+    assert content["outputs"]["score"][1] == "NaN" and content["outputs"]["score"][0] < 0

@@ -32,7 +32,7 @@ def test_bad_text_fails_one_request(serve):
     """All wait for one batch: good texts, one that is too long, one whose settings the model
     refuses, and one of other settings.
     """
-    server = serve("--max-delay", 3000)
+    server = serve("--max-delay", 3000, "--no-split-sentences")
     languages = {"source": "en", "target": "de"}
     infer = {"inputs": [{"name": "text", "shape": [1], "datatype": "BYTES", "data": ["seven"]}]}
     requests = [

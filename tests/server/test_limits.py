@@ -170,7 +170,7 @@ def test_stalled_body_is_refused(small):
         (
             "/translate",
             {"q": "o" * 51},
-            "texts: expected at most 50 characters each, got 51; split them into sentences.",
+            "texts: expected at most 50 characters each, got 51; send them in parts.",
         ),
         (
             "/translate",

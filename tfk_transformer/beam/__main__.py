@@ -57,6 +57,20 @@ def command(
         ),
     ] = None,
     setting: Settings = None,
+    split_sentences: Annotated[
+        bool,
+        typer.Option(
+            help="Translate the sentences of each text separately. Otherwise, the model reads each "
+            "text as one sentence."
+        ),
+    ] = True,
+    language: Annotated[
+        str,
+        typer.Option(
+            metavar="CODE",
+            help="The ISO 639 code of the language of the texts, for the ends of sentences.",
+        ),
+    ] = "en",
     share_model: Annotated[
         bool,
         typer.Option(
@@ -103,6 +117,7 @@ def command(
     settings = search_settings(setting, beam_size)
     records = JsonObjects(field, output_field, score_field)
     check_hypotheses(settings, records)
+    settings |= {"split_sentences": split_sentences, "language": language}
     OnnxTranslator(model, threads=1).translate([""], **settings)  # checks model and settings
     handler = TranslationHandler(model, shared=share_model, threads=threads, texts=texts)
     run([f"--runner={runner}", *context.args], input, output, handler, settings, records)

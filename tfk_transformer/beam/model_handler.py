@@ -43,8 +43,8 @@ class TranslationHandler(ModelHandler[str, PredictionResult, BatchTranslator]):
 
     The inference of each text is a `Translation`, or an `UnprocessableText` if the model cannot
     process the text. The other texts of the batch are translated. The `inference_args` of
-    `RunInference` are the arguments of `OnnxTranslator.translate`: search settings, `batch_size`
-    and `glossary`.
+    `RunInference` are the arguments of `OnnxTranslator.translate`: search settings,
+    `batch_size`, `glossary`, `split_sentences` and `language`.
 
     Args:
         path: the file, which has the same path on every worker.

@@ -14,7 +14,7 @@ from tfk_transformer.config.search_settings import (
     resolve_settings,
     setting_rules,
 )
-from tfk_transformer.config.words import shorten
+from tfk_transformer.config.words import shorten, unknown_names
 from tfk_transformer.runtime_environment import load_tensorflow
 
 if TYPE_CHECKING:
@@ -182,9 +182,12 @@ def search_settings(
         default_beam: the beam size if neither option sets one.
 
     Raises:
-        ValueError: if the two options set different beam sizes.
+        ValueError: if a name is unknown, or the two options set different beam sizes.
     """
     settings = dict(named_value(text, "--setting", "length_penalty=1") for text in values or [])
+    rules = setting_rules()
+    if unknown := sorted(set(settings) - set(rules)):
+        raise ValueError(unknown_names("settings", unknown, rules))
     beam = settings.get("beam_size", default_beam if beam_size is None else beam_size)
     if beam_size is not None and beam != beam_size:
         raise ValueError(

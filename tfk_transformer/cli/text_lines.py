@@ -21,6 +21,7 @@ from tfk_transformer.text_files.unfinished import UnfinishedRun
 if TYPE_CHECKING:
     from tfk_transformer.inference.base_classifier import BaseClassifier
     from tfk_transformer.inference.base_translator import BaseTranslator
+    from tfk_transformer.results import Translation
 
 
 class Job(NamedTuple):
@@ -111,11 +112,24 @@ def _translation_json(line: Line) -> Iterator[str]:
     if line.reason:
         yield _json(error=line.problem)
         return
-    hypotheses = [
-        {"text": hypothesis.text, "score": round(hypothesis.score, 6)}
-        for hypothesis in line.result.hypotheses
-    ]
-    yield _json(source=line.texts[0], translation=line.result.text, hypotheses=hypotheses)
+    yield _json(**{**_translation_values(line.result), "source": line.texts[0]})
+
+
+def _translation_values(translation: "Translation") -> dict[str, Any]:
+    """Return the values of a translation for JSON."""
+    values: dict[str, Any] = {
+        "source": translation.source,
+        "translation": translation.text,
+        "hypotheses": [
+            {"text": hypothesis.text, "score": round(hypothesis.score, 6)}
+            for hypothesis in translation.hypotheses
+        ],
+    }
+    if translation.sentences:
+        values["sentences"] = [_translation_values(part) for part in translation.sentences]
+    if translation.kept_characters:
+        values["kept_characters"] = translation.kept_characters
+    return values
 
 
 def _hypothesis_lines(line: Line) -> Iterator[str]:
@@ -294,5 +308,5 @@ def print_streams(
     for chunk in process_lines(lines, start, on_error, chunk_size=1):
         for line in chunk.lines:
             for part in line.result or []:
-                print(part, end="", flush=True)
+                print(one_line(part), end="", flush=True)
             print(flush=True)

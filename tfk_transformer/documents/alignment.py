@@ -1,6 +1,8 @@
 """Word alignment of a translation and its source, by the model's attention."""
 
-from collections.abc import Sequence
+import itertools
+from collections import Counter
+from collections.abc import Collection, Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -12,7 +14,11 @@ from tfk_transformer.documents.words import Span, piece_spans, word_spans
 # of it are linked in both directions.
 UNLINKED = -0.5
 TAKEN = -1e9  # the value of a target word that another element has
+NEARNESS = 1e-9  # the weight of the distance from the diagonal, less than any other difference
 TURNED = 0.6  # the weight of a gap on the other side of a target word than in the source
+
+
+Link = tuple[int, int]  # (source word, target word)
 
 
 class Alignment(NamedTuple):
@@ -23,8 +29,7 @@ class Alignment(NamedTuple):
 
     source: list[Span]
     target: list[Span]
-    # (source word, target word). A link that is the best in both directions is in the list twice.
-    links: list[tuple[int, int]]
+    links: list[Link]  # a link that is the best in both directions is in the list twice
     # float64 (target words, source words); None without attention.
     weights: np.ndarray | None = None
 
@@ -104,6 +109,56 @@ def align(source: str, translation: TranslatedText) -> Alignment:
     return Alignment(source_words, target_words, _best_links(by_word), by_word)
 
 
+def split_copied_words(
+    alignment: Alignment, source: str, target: str, boundaries: Collection[int]
+) -> Alignment:
+    """Return an alignment whose copied words are split where the source has markup in them.
+
+    A word is copied if its translation is the same word. The `weights` are not in the result.
+
+    Args:
+        alignment: the alignment.
+        source: the text that was translated.
+        target: its translation.
+        boundaries: the positions of markup in `source`.
+    """
+    copies = {
+        first: second
+        for (first, second), count in Counter(alignment.links).items()
+        if count > 1
+        and source[slice(*alignment.source[first])] == target[slice(*alignment.target[second])]
+    }
+    source_cuts: set[int] = set()
+    target_cuts: set[int] = set()
+    for first, second in copies.items():
+        start, end = alignment.source[first]
+        inside = [position for position in boundaries if start < position < end]
+        source_cuts.update(inside)
+        target_cuts.update(position - start + alignment.target[second][0] for position in inside)
+    if not source_cuts:
+        return alignment
+    source_words, source_parts = _split(alignment.source, source_cuts)
+    target_words, target_parts = _split(alignment.target, target_cuts)
+    links: list[Link] = []
+    for first, second in alignment.links:
+        if copies.get(first) == second:
+            links += zip(source_parts[first], target_parts[second], strict=True)
+        else:
+            links.append((source_parts[first][0], target_parts[second][0]))
+    return Alignment(source_words, target_words, links)
+
+
+def _split(words: Sequence[Span], cuts: Iterable[int]) -> tuple[list[Span], list[range]]:
+    """Return words cut at some positions, and the indices of the parts of each word."""
+    spans: list[Span] = []
+    parts: list[range] = []
+    for start, end in words:
+        inside = sorted(position for position in cuts if start < position < end)
+        spans += itertools.pairwise([start, *inside, end])
+        parts.append(range(len(spans) - len(inside) - 1, len(spans)))
+    return spans, parts
+
+
 def hypothesis_alignment(source: str, hypothesis: ScoredText) -> Alignment:
     """Return the alignment of a hypothesis, by the mean attention of all layers and heads.
 
@@ -134,13 +189,18 @@ def _overlaps(words: Sequence[Span], pieces: Sequence[Span]) -> np.ndarray:
     return np.array(rows).reshape(len(words), len(pieces))
 
 
-def _best_links(weights: np.ndarray) -> list[tuple[int, int]]:
-    """Return (source word, target word) of the largest weight of each row and of each column.
+def _best_links(weights: np.ndarray) -> list[Link]:
+    """Return the links of the largest weight of each row and of each column.
+
+    Of equal weights, as of words that the tokenizer has in one piece, the one nearest to the
+    diagonal counts.
 
     Args:
         weights: (target words, source words).
     """
     if not weights.size:
         return []
+    rows, columns = (np.linspace(0, 1, count) for count in weights.shape)
+    weights = weights - NEARNESS * abs(rows[:, None] - columns)
     by_row = [(int(column), row) for row, column in enumerate(weights.argmax(axis=1))]
     return by_row + [(column, int(row)) for column, row in enumerate(weights.argmax(axis=0))]

@@ -32,6 +32,9 @@ class Item(NamedTuple):
     pair: int = -1  # of OPEN and CLOSE: a number that both ends of an element have
     # Of OPEN and CLOSE: whether the element may not be empty, such as Markdown's emphasis.
     needs_text: bool = False
+    # Of CLOSE: its markup where other text is in the element, such as "][key]" of a link whose
+    # label is its key; "" if it is the same.
+    explicit: str = ""
 
     def cut(self, start: int, end: int) -> "Item":
         """Return the part [start:end] of the text.
@@ -50,13 +53,26 @@ class Item(NamedTuple):
         )
 
 
+def no_structure(text: str) -> list[str]:
+    """Return the structure of a plain text: it has no markup."""
+    return []
+
+
 class Document(NamedTuple):
     """A parsed document."""
 
     text: str
     items: Sequence[Item]
-    # (text, the markup that follows it, or "") -> the text in the format of the document.
+    # (text, the markup that follows it, or "") -> the text in the format of the document, without
+    # anything that could be markup.
     escape: Callable[[str, str], str]
+    # The text of a document -> its blocks, inline elements and tags in order, without the words.
+    # The strings of inline elements begin with "inline ". A translation may change the order of
+    # neighboring strings that do, but not of other strings.
+    structure: Callable[[str], list[str]] = no_structure
+    # A text -> the text with the escapes without which it always reads otherwise. `escape` is used
+    # where the structure of the document would change.
+    encode: Callable[[str], str] = str
 
 
 def shown_text(items: Sequence[Item]) -> str:

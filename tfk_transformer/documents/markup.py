@@ -2,9 +2,13 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
-from tfk_transformer.documents.items import Item, ItemType
+from tfk_transformer.documents.items import Document, Item, ItemType
 from tfk_transformer.documents.words import Span
+
+# Marks that follow a word without a blank, even where the source has a blank and a point there.
+CLOSING_MARKS = ",.;:!?)]}»”’…%"
 
 
 @dataclass(eq=False)
@@ -30,7 +34,13 @@ class Node:
     @property
     def has_point(self) -> bool:
         """Whether there is a point in the element."""
-        return any(child.is_point or child.has_point for child in self.children)
+        waiting = [*self.children]
+        while waiting:
+            node = waiting.pop()
+            if node.is_point:
+                return True
+            waiting += node.children
+        return False
 
     @property
     def needs_text(self) -> bool:
@@ -38,19 +48,45 @@ class Node:
         return any(end is not None and end.needs_text for end in (self.opening, self.closing))
 
 
+class MarkupEvent(NamedTuple):
+    """The start or the end of an element, or a point."""
+
+    type: str  # "open", "close" or "point"
+    node: Node
+
+
+# The events and the blanks between two characters, in order. A blank is as in the document, such as
+# "&nbsp;" or a line break with the marker of a quotation.
+Gap = list[MarkupEvent | str]
+
+
+def gap_events(gap: Gap) -> list[MarkupEvent]:
+    """Return the events of a gap."""
+    return [entry for entry in gap if not isinstance(entry, str)]
+
+
 class MarkedText:
     """The text of a part, with each run of whitespace as one blank, and its markup.
 
     Args:
         items: the items of the part.
+        document: the document that they are from.
     """
 
-    def __init__(self, items: Sequence[Item]) -> None:
+    def __init__(self, items: Sequence[Item], document: Document) -> None:
+        self._document = document
         self._characters: list[str] = []
-        self._blank = False  # whether whitespace follows the last character
+        self._gap: Gap = []  # since the last character that is not whitespace
+        self._has_blank = False  # whether whitespace follows the last item or character
+        self._done = 0  # the end in the document of the last item or character
         self._last_point: Node | None = None  # if nothing or only whitespace follows it
         self.root = Node(0, 0)
         self._open = [self.root]
+        # The gap before the character at each position, if it has events.
+        self.gaps: dict[int, Gap] = {}
+        # The form in the document of each character whose form is not the usual one, such as
+        # "&copy;", "\\*" or a line break.
+        self.forms: dict[int, str] = {}
         handlers = {
             ItemType.TEXT: self._add_text,
             ItemType.POINT: self._add_point,
@@ -60,6 +96,8 @@ class MarkedText:
         for item in items:
             handlers[item.type](item)
         self.text = "".join(self._characters)
+        if gap_events(self._gap):
+            self.gaps[len(self.text)] = self._gap
         for node in self._open:
             node.last = len(self.text)
         for node in self._open[1:]:
@@ -74,37 +112,95 @@ class MarkedText:
         return any(character.isalpha() for character in self.text)
 
     def _add_text(self, item: Item) -> None:
-        for character in item.text:
+        is_plain = len(item.text) == item.end - item.start
+        for index, character in enumerate(item.text):
+            start = item.start + index if is_plain else item.start
+            end = start + 1 if is_plain else item.end
             if character.isspace():
-                self._blank = True
+                self._has_blank = True
                 continue
-            if self._last_point is not None:
-                self._last_point.after = " " if self._blank else character
-                self._blank |= self._last_point.before.isalnum() and character.isalnum()
-                self._last_point = None
-            if self._blank and self._characters:
-                self._characters.append(" ")
-            self._characters.append(character)
-            self._blank = False
+            self._end_blank(start)
+            self._done = end
+            if is_plain or len(item.text) == 1:
+                form = self._document.text[start:end]
+            else:
+                form = self._document.encode(character)
+            self._add_character(character, form, item.text[index + 1 : index + 2])
+
+    def _end_blank(self, position: int) -> None:
+        """Add the blank that ends at a position of the document, if there is one, to the gap."""
+        if self._has_blank:
+            self._gap.append(self._document.text[self._done : position])
+        self._has_blank = False
+
+    def _add_character(self, character: str, form: str, following: str) -> None:
+        blanks = [entry for entry in self._gap if isinstance(entry, str)]
+        if self._last_point is not None:
+            self._last_point.after = " " if self._ends_with_blank() else character
+            self._last_point = None
+        if self._characters and self._needs_blank(character, following):
+            self._add(" ", blanks[-1] if blanks else " ")
+        if gap_events(self._gap):
+            self.gaps[len(self._characters)] = self._gap
+        self._add(character, form)
+        self._gap = []
+
+    def _ends_with_blank(self) -> bool:
+        return bool(self._gap) and isinstance(self._gap[-1], str)
+
+    def _add(self, character: str, form: str) -> None:
+        is_usual = form == character and character.isalnum()
+        if not is_usual and form != self._document.encode(character):
+            self.forms[len(self._characters)] = form
+        self._characters.append(character)
+
+    def _needs_blank(self, character: str, following: str) -> bool:
+        """Return whether the model reads a blank before the next character.
+
+        Args:
+            character: the next character.
+            following: the character after it, or "".
+        """
+        points = [
+            index
+            for index, entry in enumerate(self._gap)
+            if not isinstance(entry, str) and entry.type == "point"
+        ]
+        if not points:
+            return any(isinstance(entry, str) for entry in self._gap)
+        if any(isinstance(entry, str) for entry in self._gap[points[-1] :]):
+            return True
+        if any(isinstance(entry, str) for entry in self._gap):
+            return character not in CLOSING_MARKS or following.isalnum()
+        return self._characters[-1].isalnum() and character.isalnum()
 
     def _add_point(self, item: Item) -> None:
         siblings = self._open[-1].children
         point = self._last_point
         if point is not None and point.opening is not None and siblings[-1:] == [point]:
             point.opening = point.opening._replace(end=item.end)  # adjacent points become one
-        else:
-            before = " " if self._blank or not self._characters else self._characters[-1]
-            point = Node(len(self._characters), len(self._characters), item, before=before)
-            siblings.append(point)
+            self._has_blank = False
+            self._done = item.end
+            return
+        self._end_blank(item.start)
+        is_blank = not self._characters or self._ends_with_blank()
+        before = " " if is_blank else self._characters[-1]
+        point = Node(len(self._characters), len(self._characters), item, before=before)
+        siblings.append(point)
+        self._gap.append(MarkupEvent("point", point))
         self._last_point = point
-        self._blank = False
+        self._done = item.end
 
     def _open_element(self, item: Item) -> None:
+        self._end_blank(item.start)
         node = Node(len(self._characters), len(self._characters), item)
+        self._gap.append(MarkupEvent("open", node))
         self._open[-1].children.append(node)
         self._open.append(node)
+        self._done = item.end
 
     def _close_element(self, item: Item) -> None:
+        self._end_blank(item.start)
         node = self._open[-1]
         if node.opening is not None and node.opening.pair == item.pair:
             self._open.pop()
@@ -115,3 +211,5 @@ class MarkedText:
             self.root.children = [node]
         node.last = len(self._characters)
         node.closing = item
+        self._gap.append(MarkupEvent("close", node))
+        self._done = item.end

@@ -8,11 +8,19 @@ from tfk_transformer.documents.words import Span
 ORDER = {"start": 0, "end": 1, "": 2}
 
 
-def place_markup(node: Node, alignment: Alignment) -> None:
-    """Set the target spans of all nodes below a node, whose own span is set.
+def place_markup(root: Node, alignment: Alignment) -> None:
+    """Set the target spans of all nodes below a root, whose own span is set.
 
-    Neighboring elements get different words. Markup without links is put at the end of the node.
+    Neighboring elements get different words. Markup without links is put at the end of its parent.
     """
+    waiting = [root]
+    while waiting:
+        node = waiting.pop()
+        _place_children(node, alignment)
+        waiting += node.children
+
+
+def _place_children(node: Node, alignment: Alignment) -> None:
     elements = [child for child in node.children if _words(child, alignment) and not child.is_point]
     for child in elements:
         child.target_span = (node.target_span[child.anchor != "start"],) * 2
@@ -25,8 +33,6 @@ def place_markup(node: Node, alignment: Alignment) -> None:
         if child not in elements:
             child.target_span = (_gap(child, node, alignment),) * 2
     node.children.sort(key=lambda child: child.target_span)
-    for child in node.children:
-        place_markup(child, alignment)
 
 
 def _is_empty(node: Node) -> bool:

@@ -1,5 +1,6 @@
 """Text that a translation leaves unchanged: placeholders of programs, addresses, numbers."""
 
+import bisect
 import functools
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -54,15 +55,17 @@ def protect_spans(items: Sequence[Item], spans: Iterable[Span]) -> tuple[Item, .
 
     Args:
         items: the items.
-        spans: the spans in `shown_text(items)` that become points.
+        spans: the spans in `shown_text(items)` that become points. They do not overlap.
     """
     protected: list[Item] = []
     ordered = sorted(spans)
+    starts = [start for start, _ in ordered]
+    ends = [end for _, end in ordered]
     for item, first in zip(items, text_starts(items), strict=True):
-        last = first + len(item.text)
-        inside = [
-            (start - first, end - first) for start, end in ordered if start < last and end > first
+        overlapping = ordered[
+            bisect.bisect_right(ends, first) : bisect.bisect_left(starts, first + len(item.text))
         ]
+        inside = [(start - first, end - first) for start, end in overlapping]
         protected += _with_points(item, inside) if item.type is ItemType.TEXT else [item]
     return tuple(protected)
 

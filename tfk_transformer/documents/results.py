@@ -50,6 +50,8 @@ class DocumentSentence(NamedTuple):
     target: str
     # The score of the search, or the sum over its parts if the sentence was too long for the model.
     score: float
+    # Whether `target` is the source because its translation would have changed the markup.
+    keeps_source: bool = False
 
 
 class DocumentTranslation(NamedTuple):

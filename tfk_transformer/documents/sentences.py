@@ -12,9 +12,7 @@ from tfk_transformer.documents.items import (
     split_at_breaks,
     text_starts,
 )
-
-CLAUSE_MARKS = ",;:–—"  # they end a clause if a blank follows
-FULL_WIDTH_MARKS = "、，；：،؛"  # they always end a clause
+from tfk_transformer.sentences.splitting import cut_in_two
 
 
 class Segment(NamedTuple):
@@ -100,32 +98,18 @@ def _belongs(
 
 
 def halves(part: Segment) -> list[Segment]:
-    """Cut a part that is too long in two, near its middle.
-
-    The cut is after a clause mark if there is one, or else at a blank, or else anywhere.
+    """Cut a part that is too long in two, near its middle; see `cut_in_two`.
 
     Returns:
         The two parts, or the part itself if it has a single character.
     """
     indexed = IndexedItems(part.items)
-    text = indexed.text
     uncut: set[int] = set()  # the positions inside points
     for item, start in zip(indexed.items, indexed.starts, strict=True):
         if item.type is ItemType.POINT:
             uncut.update(range(start + 1, start + len(item.text)))
-    inner = range(len(text) - len(text.lstrip()) + 1, len(text.rstrip()))  # neither half is blank
-    positions = [position for position in inner if position not in uncut]
-    clause_ends = [position for position in positions if _ends_clause(text, position)]
-    word_ends = [position for position in positions if text[position].isspace()]
-    candidates = clause_ends or word_ends or positions
-    if not candidates:
+    middle = cut_in_two(indexed.text, uncut)
+    if middle is None:
         return [part]
-    middle = min(candidates, key=lambda position: abs(2 * position - len(text)))
-    parts = (indexed.part(0, middle), indexed.part(middle, len(text)))
+    parts = (indexed.part(0, middle), indexed.part(middle, len(indexed.text)))
     return [half for half in parts if half is not None]
-
-
-def _ends_clause(text: str, position: int) -> bool:
-    return text[position - 1] in FULL_WIDTH_MARKS or (
-        text[position - 1] in CLAUSE_MARKS and text[position].isspace()
-    )

@@ -1,30 +1,36 @@
 """Translate a document: split its items into sentences, translate these, and join the results."""
 
 import itertools
-import unicodedata
 from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from tfk_transformer.documents.alignment import align
+from tfk_transformer.documents.alignment import Alignment, align, split_copied_words
 from tfk_transformer.documents.items import Document, Item, ItemType, shown_text
 from tfk_transformer.documents.markup import MarkedText
 from tfk_transformer.documents.placement import place_markup
 from tfk_transformer.documents.protection import number_spans, placeholder_spans, protect_spans
 from tfk_transformer.documents.results import DocumentSentence, DocumentTranslation, TranslatedText
 from tfk_transformer.documents.sentences import Segment, halves, sentences
-from tfk_transformer.documents.writing import insert_markup
+from tfk_transformer.documents.verification import (
+    WrittenSentence,
+    choose_writings,
+    written_pieces,
+)
+from tfk_transformer.documents.writing import PartWriter
 
 # (texts, whether attention is needed) -> the translation of each text, None where the text is too
 # long for the model.
 Run = Callable[[Sequence[str], bool], Sequence[TranslatedText | None]]
+
+WRITINGS = 4  # ways to write the translation of a part
 
 
 class TranslatedSegment(NamedTuple):
     """A part of a sentence with its translation in the format of the document."""
 
     part: Segment
-    text: str
+    writings: tuple[str, ...]  # ways to write the translation, the preferred one first
     score: float
 
 
@@ -46,7 +52,7 @@ def translate(document: Document, language: str, run: Run) -> DocumentTranslatio
         replaced = _translate_parts(document, waiting, run, done)
         for parts in sentence_parts:
             parts[:] = itertools.chain(*(replaced.get(part, [part]) for part in parts))
-    return _join(document.text, [[done[part] for part in parts] for parts in sentence_parts])
+    return _join(document, [[done[part] for part in parts] for parts in sentence_parts])
 
 
 def _protect_placeholders(items: Sequence[Item]) -> list[Item]:
@@ -70,7 +76,7 @@ def _translate_parts(
     numbers is replaced by the same part with its numbers protected.
     """
     replaced: dict[Segment, list[Segment]] = {}
-    marked = {part: MarkedText(part.items) for part in parts}
+    marked = {part: MarkedText(part.items, document) for part in parts}
     to_translate = [part for part in parts if marked[part].has_words]
     for needs_attention in (False, True):
         selected = [part for part in to_translate if bool(marked[part]) == needs_attention]
@@ -84,11 +90,12 @@ def _translate_parts(
             if protected != part:
                 replaced[part] = [protected]
             else:
-                text = _render(document, part, marked[part], translation)
-                done[part] = TranslatedSegment(part, text, translation.score)
+                writings = _write(document, part, marked[part], translation)
+                done[part] = TranslatedSegment(part, writings, translation.score)
     for part in parts:
         if not marked[part].has_words:
-            done[part] = TranslatedSegment(part, document.text[part.start : part.end], 0.0)
+            source = document.text[part.start : part.end]
+            done[part] = TranslatedSegment(part, (source,) * WRITINGS, 0.0)
     return replaced
 
 
@@ -110,58 +117,66 @@ def _protect_lost_numbers(part: Segment, source: str, target: str) -> Segment:
     return part._replace(items=protect_spans(part.items, number_spans(shown_text(part.items))))
 
 
-def _render(
+def _write(
     document: Document, part: Segment, marked: MarkedText, translation: TranslatedText
-) -> str:
-    """Return the translation of a part with its markup, or the source of a blank translation."""
+) -> tuple[str, ...]:
+    """Return the translation of a part with its markup, or the source of a blank translation.
+
+    Returns:
+        The translation with `Document.encode`, with blanks around markup in addition, with
+        `Document.escape`, and with both.
+    """
     if not translation.text.strip():
-        return document.text[part.start : part.end]
-    if not marked:
-        return document.escape(translation.text, "")
-    alignment = align(marked.text, translation)
-    marked.root.target_span = (0, len(alignment.target))
-    place_markup(marked.root, alignment)
-    return insert_markup(marked.root, translation.text, alignment.target, document)
+        return (document.text[part.start : part.end],) * WRITINGS
+    alignment = Alignment([], [], [])
+    if marked:
+        alignment = align(marked.text, translation)
+        alignment = split_copied_words(alignment, marked.text, translation.text, marked.gaps)
+        marked.root.target_span = (0, len(alignment.target))
+        place_markup(marked.root, alignment)
+    writer = PartWriter(marked, translation.text, alignment, document)
+    escapes = (lambda text, _: document.encode(text), document.escape)
+    return tuple(writer.written(*options) for options in itertools.product(escapes, (False, True)))
 
 
-def _join(text: str, translations: Sequence[Sequence[TranslatedSegment]]) -> DocumentTranslation:
-    """Return the document with each part replaced by its translation.
+def _join(
+    document: Document, translations: Sequence[Sequence[TranslatedSegment]]
+) -> DocumentTranslation:
+    """Return the document with each sentence replaced by its translation.
 
     Args:
-        text: the document.
+        document: the document.
         translations: the translated parts of each sentence.
     """
-    pieces = [""]
-    results: list[DocumentSentence] = []
-    source_end = target_end = 0
-    for parts in translations:
-        first = len(pieces)
-        for part, translation, _ in parts:
-            gap = text[source_end : part.start] or _blank_between(pieces[-1], translation)
-            pieces += [gap, translation]
-            source_end = part.end
-        source_start = parts[0].part.start
-        target_start = target_end + len(pieces[first])
-        target = "".join(pieces[first + 1 :])
-        target_end = target_start + len(target)
-        results.append(
-            DocumentSentence(
-                source_start=source_start,
-                source_end=source_end,
-                target_start=target_start,
-                target_end=target_end,
-                source=text[source_start:source_end],
-                target=target,
-                score=sum(part.score for part in parts),
-            )
+    sentences = [_written_sentence(document.text, parts) for parts in translations]
+    choices = choose_writings(document, sentences)
+    span = (0, len(document.text))
+    pieces = written_pieces(document.text, sentences, choices, span)
+    starts = list(itertools.accumulate(map(len, pieces)))
+    results = [
+        DocumentSentence(
+            source_start=sentence.start,
+            source_end=sentence.end,
+            target_start=starts[2 * index],
+            target_end=starts[2 * index + 1],
+            source=document.text[sentence.start : sentence.end],
+            target=pieces[2 * index + 1],
+            score=sum(part.score for part in translations[index]),
+            keeps_source=0 < choices[index] == len(sentence.writings) - 1,
         )
-    return DocumentTranslation("".join([*pieces, text[source_end:]]), results)
+        for index, sentence in enumerate(sentences)
+    ]
+    return DocumentTranslation("".join(pieces), results)
 
 
-def _blank_between(before: str, after: str) -> str:
-    """Return the blank between two translations whose sources have none between them.
-
-    Sentences of a script without blanks need one where their translations are in another script.
-    """
-    widths = [unicodedata.east_asian_width(character) for character in before[-1:] + after[:1]]
-    return " " if len(widths) == 2 and not {"W", "F"} & set(widths) else ""
+def _written_sentence(text: str, parts: Sequence[TranslatedSegment]) -> WrittenSentence:
+    """Return the ways to write the translation of a sentence, of which the last is its source."""
+    start, end = parts[0].part.start, parts[-1].part.end
+    source = text[start:end]
+    segments = [WrittenSentence(part.start, part.end, writings) for part, writings, _ in parts]
+    writings = [
+        "".join(written_pieces(text, segments, [n] * len(parts), (start, end)))
+        for n in range(WRITINGS)
+    ]
+    others = [writing for writing in dict.fromkeys(writings) if writing != source]
+    return WrittenSentence(start, end, [source] if writings[0] == source else [*others, source])

@@ -4,10 +4,10 @@ import itertools
 import unicodedata
 from collections.abc import Iterable, Sequence
 
+from tfk_transformer.sentences.kept_characters import is_unspaced
+
 Span = tuple[int, int]  # text[start:end]
 LOOK_AHEAD = 3  # characters between a piece and the next one that a tokenizer may have changed
-# Scripts that are written without blanks between words.
-UNSPACED = ("CJK", "HIRAGANA", "KATAKANA", "THAI", "LAO", "KHMER", "MYANMAR")
 
 
 def word_spans(text: str, cuts: Iterable[int] = ()) -> list[Span]:
@@ -45,11 +45,6 @@ def _character_type(text: str, position: int) -> str:
         and text[position + 1 : position + 2].isalnum()
     )
     return "word" if is_inner or unicodedata.category(character)[0] not in "PS" else "mark"
-
-
-def is_unspaced(character: str) -> bool:
-    """Return whether a character is of a script that is written without blanks between words."""
-    return unicodedata.name(character, "").startswith(UNSPACED)
 
 
 def piece_spans(pieces: Sequence[str], text: str) -> list[Span]:

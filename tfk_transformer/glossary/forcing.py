@@ -12,7 +12,8 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Generic, NamedTuple, TypeVar
 
-from tfk_transformer.documents.words import is_unspaced, word_spans
+from tfk_transformer.documents.words import word_spans
+from tfk_transformer.sentences.kept_characters import is_unspaced
 
 TranslationT = TypeVar("TranslationT")
 OPENING = "([{\"'«„“‘¿¡-/"  # marks that a word follows without a blank

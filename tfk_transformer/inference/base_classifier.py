@@ -4,10 +4,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tfk_transformer.inference.results import decode, refuse_long_texts
 from tfk_transformer.inference.runtime import ClassifierRuntime, Workload
 from tfk_transformer.inference.text_batches import check_texts, run_in_batches
-from tfk_transformer.results import Classification
+from tfk_transformer.inference.text_errors import refuse_long_texts
+from tfk_transformer.results import Classification, decode
 
 
 class BaseClassifier:

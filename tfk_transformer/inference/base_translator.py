@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from tfk_transformer.config.search_settings import resolve_settings, setting_arrays
+from tfk_transformer.glossary.terms import Glossary
 from tfk_transformer.inference.document_translation import translate_document
 from tfk_transformer.inference.glossary_translation import translate_with_glossary
-from tfk_transformer.inference.results import refuse_long_texts, to_hypotheses
 from tfk_transformer.inference.runtime import TranslatorRuntime, Workload, are_small
 from tfk_transformer.inference.signatures import FUNCTIONS
 from tfk_transformer.inference.streaming import stream_text
@@ -20,11 +20,13 @@ from tfk_transformer.inference.text_batches import (
     run_in_batches,
     score_in_batches,
 )
-from tfk_transformer.results import ScoredTarget, Translation
+from tfk_transformer.inference.text_errors import refuse_long_texts
+from tfk_transformer.inference.text_translation import translate_sentences, translate_texts
+from tfk_transformer.results import ScoredTarget, Translation, to_hypotheses
+from tfk_transformer.sentences.languages import check_language
 
 if TYPE_CHECKING:
     from tfk_transformer.documents.results import DocumentTranslation
-    from tfk_transformer.glossary.terms import Glossary
 
 
 class BaseTranslator:
@@ -54,20 +56,28 @@ class BaseTranslator:
         token_scores: bool = False,
         attention: bool = False,
         use_cache: bool = True,
-        glossary: "Glossary | Mapping[str, str] | None" = None,
+        glossary: Glossary | Mapping[str, str] | None = None,
+        split_sentences: bool = True,
+        language: str = "en",
         **settings: float,
     ) -> list[Translation]:
-        """Translate texts.
+        """Translate texts of any number of sentences and any length.
+
+        The sentences of a text are translated separately, and joined with the text's own whitespace
+        and line breaks. A sentence that is too long for the model is translated in parts.
+        Characters that the source vocabulary lacks, and sentences without letters and numbers, stay
+        unchanged. A prompt of a decoder-only model is not split.
 
         Args:
             texts: the source texts. A blank text has a blank translation with score 0.
-            batch_size: number of texts in a batch, which does not change the results.
+            batch_size: number of sentences in a batch, which does not change the results.
             prefixes: the forced beginning of each text's translations; None or "" forces nothing.
                 Prefixes count neither in scores nor in length limits.
-            token_scores: whether hypotheses have `tokens` and `token_log_probs`.
+            token_scores: whether hypotheses have `tokens` and `token_log_probs`. With several
+                sentences, the hypotheses of `Translation.sentences` have them.
             attention: whether hypotheses have `tokens` and `attention`: for each token, the
                 attention of every layer and head of the decoder to the source, or in a decoder-only
-                model to all earlier tokens.
+                model to all earlier tokens. With several sentences, as for `token_scores`.
             use_cache: whether each decoding step computes only the last position and reads the keys
                 and values of earlier positions from a cache. False recomputes all positions, which
                 is slower and gives the same results except for rounding. Exported files contain
@@ -76,16 +86,20 @@ class BaseTranslator:
                 translation contains the term's translation. If the search result lacks a required
                 translation, the method tries it at every position, and returns the most probable
                 result. With ONNX this needs `score.onnx` next to the file. See docs/glossary.md.
+            split_sentences: whether texts are split. If False, each text is one sentence, exactly
+                as it is.
+            language: the ISO 639 code of the texts' language, for the ends of sentences.
             **settings: search settings, see `SearchSettings`.
 
         Returns:
             One translation for each text, in the order of `texts`.
 
         Raises:
-            ValueError: if a text or a prefix is too long for the model, a setting is invalid, or
-                the files do not contain the requested outputs.
+            ValueError: if a prefix or, without splitting, a text is too long for the model, a
+                setting is invalid, or the files do not contain the requested outputs.
         """
         check_texts(texts)
+        forced = check_prefixes(prefixes, texts)
         options: dict[str, Any] = {
             "batch_size": batch_size,
             "token_scores": token_scores,
@@ -93,23 +107,57 @@ class BaseTranslator:
             "use_cache": use_cache,
             **settings,
         }
+        if not split_sentences or self.runtime.architecture == "decoder":
+            return self._translate(texts, forced, glossary, **options)
+        translate = functools.partial(self._translate_readable, glossary=glossary, **options)
+        return translate_texts(translate, texts, forced, check_language(language), self.max_length)
+
+    def _translate_readable(
+        self,
+        sentences: Sequence[str],
+        prefixes: Sequence[str],
+        glossary: Glossary | Mapping[str, str] | None = None,
+        **options: Any,
+    ) -> list[Translation]:
+        """Translate sentences; characters that the vocabulary lacks stay unchanged.
+
+        The search must read the terms of a glossary, whose letters the vocabulary may lack.
+        """
+        terms = glossary.terms if isinstance(glossary, Glossary) else glossary or {}
+        return translate_sentences(
+            functools.partial(self._translate, glossary=glossary, **options),
+            sentences,
+            prefixes,
+            self.runtime.characters,
+            self.max_length,
+            exempt=frozenset("".join(terms)),
+        )
+
+    def _translate(
+        self,
+        sentences: Sequence[str],
+        prefixes: Sequence[str],
+        glossary: Glossary | Mapping[str, str] | None = None,
+        **options: Any,
+    ) -> list[Translation]:
+        """Translate sentences exactly as they are."""
         if glossary is None:
-            return self._translate(texts, prefixes, **options)
+            return self._search(sentences, prefixes, **options)
         self.runtime.require("glossary", "translate", "score_ids")
         return translate_with_glossary(
-            self._translate,
+            self._search,
             self.score_tokens,
             self.runtime.tokenizers.target_tokenizer,
-            texts,
+            sentences,
             glossary,
             prefixes,
             options,
         )
 
-    def _translate(
+    def _search(
         self,
         texts: Sequence[str],
-        prefixes: Sequence[str | None] | None,
+        prefixes: Sequence[str],
         batch_size: int,
         use_cache: bool,
         token_scores: bool = False,
@@ -118,7 +166,6 @@ class BaseTranslator:
     ) -> list[Translation]:
         """Translate texts without a glossary."""
         self.runtime.require("translate", "translate")
-        forced = check_prefixes(prefixes, texts)
         runtime = self.runtime if use_cache else self.runtime.without_cache()
         resolved = resolve_settings(settings, runtime.rules)
         scalars = setting_arrays(resolved, runtime.rules)
@@ -126,11 +173,11 @@ class BaseTranslator:
         if token_scores or attention:
             runtime.require("token_scores, attention", "score_ids", "generate")
             workload = Workload(small=small)
-            search = functools.partial(_search_with_details, runtime, scalars, attention, workload)
+            search = functools.partial(_run_with_details, runtime, scalars, attention, workload)
         else:
             workload = Workload(runtime.concurrency(len(texts)), small)
-            search = functools.partial(_search, runtime, scalars, workload)
-        rows = run_in_batches(texts, batch_size, search, forced, concurrency=workload.concurrency)
+            search = functools.partial(_run_search, runtime, scalars, workload)
+        rows = run_in_batches(texts, batch_size, search, prefixes, concurrency=workload.concurrency)
         translations = [
             self._to_translation(text, token_scores, *row)
             for text, row in zip(texts, rows, strict=True)
@@ -140,7 +187,7 @@ class BaseTranslator:
             translations,
             [translation.score for translation in translations],
             self.max_length,
-            "texts, prefixes" if any(forced) else "texts",
+            "texts, prefixes" if any(prefixes) else "texts",
         )
         return translations
 
@@ -179,6 +226,8 @@ class BaseTranslator:
         language: str = "en",
         lines: bool = False,
         attention_layer: int | None = None,
+        attributes: bool = False,
+        target_language: str | None = None,
         batch_size: int = 64,
         **settings: float,
     ) -> "DocumentTranslation":
@@ -197,6 +246,9 @@ class BaseTranslator:
                 blank lines.
             attention_layer: the layer of the decoder whose attention places markup; negative
                 numbers count from the last layer. None: the mean of all layers.
+            attributes: whether the attributes of HTML that people read are translated: `alt`,
+                `title`, `placeholder`, `aria-label` and the description of the page.
+            target_language: the new value of `lang` of the element `html`. None keeps it.
             batch_size: number of sentences in a batch, which does not change the results.
             **settings: search settings, see `SearchSettings`.
 
@@ -206,11 +258,26 @@ class BaseTranslator:
             ImportError: if a package of the extra `documents` is not installed, with the line that
                 installs it.
         """
-        options: dict[str, Any] = {"batch_size": batch_size, **settings}
-        translate = functools.partial(self.translate, **options)
-        return translate_document(translate, text, format, language, lines, attention_layer)
+        options: dict[str, Any] = {"use_cache": True, "batch_size": batch_size, **settings}
 
-    def stream(self, text: str, **settings: float) -> Iterator[str]:
+        def translate(sentences: Sequence[str], attention: bool) -> list[Translation]:
+            prefixes = [""] * len(sentences)
+            return self._translate_readable(sentences, prefixes, attention=attention, **options)
+
+        return translate_document(
+            translate,
+            text,
+            format,
+            language,
+            lines,
+            attention_layer,
+            attributes,
+            target_language,
+        )
+
+    def stream(
+        self, text: str, *, split_sentences: bool = True, language: str = "en", **settings: float
+    ) -> Iterator[str]:
         """Translate one text and yield parts of its translation while they are decoded.
 
         Together, the parts are the text that `translate` returns with `beam_size=1`, greedy or
@@ -218,18 +285,23 @@ class BaseTranslator:
 
         Args:
             text: the source text. A blank text has a blank translation.
+            split_sentences: whether the text is split into sentences, as in `translate`.
+            language: the ISO 639 code of the text's language, for the ends of sentences.
             **settings: search settings, see `SearchSettings`. `beam_size` must be 1.
 
         Raises:
-            ValueError: before the first part, if the text is too long for the model, a setting is
-                invalid, or `beam_size` is not 1.
+            ValueError: before the first part, if without splitting the text is too long for the
+                model, a setting is invalid, or `beam_size` is not 1.
         """
         self.runtime.require("stream", "decoder_step", "tokenize")
         if self.runtime.architecture != "decoder":
             self.runtime.require("stream", "encode")
         rules = self.runtime.rules
         resolved = resolve_settings({"beam_size": 1, **settings}, rules)
-        return stream_text(self.runtime, text, setting_arrays(resolved, rules))
+        splits = split_sentences and self.runtime.architecture != "decoder"
+        scalars = setting_arrays(resolved, rules)
+        code = check_language(language) if splits else None
+        return stream_text(self.runtime, text, scalars, code)
 
     def score(
         self, sources: Sequence[str], targets: Sequence[str], *, batch_size: int = 64
@@ -376,7 +448,7 @@ class BaseTranslator:
         return np.asarray(outputs["attention"])
 
 
-def _search(
+def _run_search(
     runtime: TranslatorRuntime,
     scalars: Mapping[str, np.ndarray],
     workload: Workload,
@@ -393,7 +465,7 @@ def _search(
     return [np.asarray(outputs[name]) for name in ("translations", "scores")]
 
 
-def _search_with_details(
+def _run_with_details(
     runtime: TranslatorRuntime,
     scalars: Mapping[str, np.ndarray],
     attention: bool,
@@ -401,7 +473,7 @@ def _search_with_details(
     texts: Sequence[str],
     prefixes: Sequence[str],
 ) -> list[Any]:
-    """Return what `_search` returns, and the tokens of the hypotheses with their scores.
+    """Return what `_run_search` returns, and the tokens of the hypotheses with their scores.
 
     Returns:
         Texts (N, n_best), scores (N, n_best), source ids (N, S), ids (N, n_best, T), token

@@ -1,5 +1,6 @@
 """Translate documents with a function that translates sentences."""
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
@@ -8,6 +9,7 @@ from tfk_transformer.inference.text_batches import check_texts
 from tfk_transformer.inference.text_errors import TextError
 from tfk_transformer.results import Hypothesis
 from tfk_transformer.runtime_environment import with_install_line
+from tfk_transformer.text_files.records import one_line
 
 if TYPE_CHECKING:
     from tfk_transformer.documents.results import DocumentTranslation
@@ -24,35 +26,72 @@ def translate_document(
     language: str,
     lines: bool,
     attention_layer: int | None,
+    attributes: bool = False,
+    target_language: str | None = None,
 ) -> "DocumentTranslation":
     """Translate a document; see `BaseTranslator.translate_document`.
 
     Args:
         translate: translates a list of sentences, with the argument `attention`.
-        text, format, language, lines, attention_layer: as in `BaseTranslator.translate_document`.
+        text, format, language, lines, attention_layer, attributes, target_language: as in
+            `BaseTranslator.translate_document`.
     """
+    _check_arguments(text, format, lines, attributes, target_language)
+    try:
+        from tfk_transformer.documents.reading.formats import read
+        from tfk_transformer.documents.reading.html_attributes import translate_attributes
+        from tfk_transformer.documents.translation import translate as translate_items
+        from tfk_transformer.sentences.languages import check_language
+    except ImportError as error:
+        raise with_install_line(error) from error
+    language = check_language(language)
+    run = functools.partial(_run, translate, attention_layer)
+
+    def run_lines(texts: Sequence[str], attention: bool) -> list[TranslatedText | None]:
+        results = run(texts, attention)
+        return [result and result._replace(text=one_line(result.text)) for result in results]
+
+    def translate_lines(texts: Sequence[str]) -> list[str]:
+        document = read("\n".join(texts), "text", lines=True)
+        return translate_items(document, language, run_lines).text.split("\n")
+
+    if not attributes and target_language is None:
+        return translate_items(read(text, format, lines), language, run)
+    if target_language is not None:
+        check_language(target_language, "target_language")
+    translated = translate_attributes(
+        text, translate_lines if attributes else None, target_language
+    )
+    return translated.restore(translate_items(read(translated.text, format), language, run))
+
+
+def _check_arguments(
+    text: str, format: str, lines: bool, attributes: bool, target_language: str | None
+) -> None:
     if format not in DOCUMENT_FORMATS:
         raise ValueError(f"format: expected one of {', '.join(DOCUMENT_FORMATS)}, got '{format}'.")
     if not isinstance(text, str):
         raise ValueError(f"text: expected a string, got {type(text).__name__}.")
     if lines and format != "text":
         raise ValueError(f"lines: expected format 'text', got '{format}'; leave lines out.")
+    for name, value in (("attributes", attributes), ("target_language", target_language)):
+        if value and format != "html":
+            raise ValueError(f"{name}: expected format 'html', got '{format}'; leave {name} out.")
     check_texts([text], "text")
-    try:
-        from tfk_transformer.documents.reading.formats import read
-        from tfk_transformer.documents.translation import translate as translate_items
-    except ImportError as error:
-        raise with_install_line(error) from error
 
-    def run(texts: Sequence[str], attention: bool) -> list[TranslatedText | None]:
-        best: list[TranslatedText | None] = []
-        chunk_size = MAX_ALIGNED_TEXTS if attention else len(texts)
-        for first in range(0, len(texts), chunk_size):
-            chunk = texts[first : first + chunk_size]
-            best += _best(translate, chunk, attention, attention_layer)
-        return best
 
-    return translate_items(read(text, format, lines), language, run)
+def _run(
+    translate: "Callable[..., list[Translation]]",
+    layer: int | None,
+    texts: Sequence[str],
+    attention: bool,
+) -> list[TranslatedText | None]:
+    """Return the best hypothesis of each text; see `_best`."""
+    best: list[TranslatedText | None] = []
+    chunk_size = MAX_ALIGNED_TEXTS if attention else len(texts)
+    for first in range(0, len(texts), chunk_size):
+        best += _best(translate, texts[first : first + chunk_size], attention, layer)
+    return best
 
 
 def _best(

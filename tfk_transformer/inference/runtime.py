@@ -4,7 +4,7 @@ There are three runtimes: Keras models with TensorFlow, SavedModels, and ONNX fi
 a classifier runs on any of them, so each feature is written once for all three.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from tfk_transformer.config.search_settings import Rules
@@ -85,6 +85,10 @@ class TranslatorRuntime(Runtime, Protocol):
     @property
     def tokenizers(self) -> "Tokenizers":
         """The tokenizers of both sides."""
+
+    @property
+    def characters(self) -> Container[str] | None:
+        """The characters that the source vocabulary represents. None: all."""
 
     @property
     def pieces(self) -> Sequence[str]:

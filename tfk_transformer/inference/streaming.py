@@ -10,17 +10,19 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from tfk_transformer.constants import END_ID, LENGTH_ALLOWANCE, PAD_ID, START_ID
-from tfk_transformer.inference.results import NO_HYPOTHESIS
 from tfk_transformer.inference.runtime import TranslatorRuntime
 from tfk_transformer.inference.step_tensors import STEP_SETTINGS
 from tfk_transformer.inference.text_batches import check_texts
 from tfk_transformer.inference.text_errors import TextError
+from tfk_transformer.results import NO_HYPOTHESIS
+from tfk_transformer.sentences.kept_characters import ReadableText, is_lexical, take_out
+from tfk_transformer.sentences.splitting import SplitText, split_text
 
 Tensors: TypeAlias = dict[str, Any]  # by name, of NumPy or of the runtime that runs the steps
 
 
 def stream_text(
-    runtime: TranslatorRuntime, text: str, settings: Mapping[str, Any]
+    runtime: TranslatorRuntime, text: str, settings: Mapping[str, Any], language: str | None = None
 ) -> Iterator[str]:
     """Translate one text with one hypothesis, and yield parts of the translation.
 
@@ -30,11 +32,13 @@ def stream_text(
         runtime: runs `tokenize`, `encode` and `decoder_step` of the model.
         text: the source text.
         settings: all search settings by name, as `SearchSettings.as_arrays` returns them.
+        language: the ISO 639 code of the text's language, for the ends of sentences. None: the text
+            is one sentence, exactly as it is.
 
     Raises:
         ValueError: before the first part, if `text` is not a string, or `beam_size` is not 1.
-        TextError: before the first part, if `text` is too long for the model, or contains NUL or
-            half a surrogate pair.
+        TextError: before the first part, if a sentence is too long for the model, or `text`
+            contains NUL or half a surrogate pair.
     """
     if not isinstance(text, str):
         raise ValueError(
@@ -46,17 +50,78 @@ def stream_text(
             f"beam_size: expected 1, got {settings['beam_size']}; streamed text cannot be revised: "
             "leave beam_size out, or translate without streaming."
         )
-    tokenized = runtime.run("tokenize", {"text": np.array([text], object)})
-    source_ids = np.asarray(tokenized["source_ids"])
-    if source_ids.shape[1] > runtime.max_length:
-        problem = (
-            f"expected at most {runtime.max_length} tokens, got {source_ids.shape[1]} in "
-            f"'{text[:30]}…'; split it into sentences."
-        )
-        raise TextError("text", problem, {0: problem})
-    return join_pieces(
-        (int(tokens[0]) for tokens in next_tokens(runtime, source_ids, settings)), runtime.pieces
+    if language is None or not text.strip():
+        source_ids = _tokenize(runtime, [text])
+        if source_ids.shape[1] > runtime.max_length:
+            raise _too_long(text, source_ids.shape[1], runtime.max_length)
+        return _stream_ids(runtime, source_ids, settings)
+    split = split_text(text, language)
+    readable = _cut_to_fit(runtime, split)
+    return _stream_sentences(runtime, split, readable, settings)
+
+
+def _tokenize(runtime: TranslatorRuntime, texts: Sequence[str]) -> np.ndarray:
+    """Return the ids of texts, int32 (N, S), tokens and end token, padded."""
+    return np.asarray(runtime.run("tokenize", {"text": np.array(texts, object)})["source_ids"])
+
+
+def _too_long(text: str, length: int, max_length: int) -> TextError:
+    problem = (
+        f"expected at most {max_length} tokens, got {length} in '{text[:30]}…'; split it into "
+        "sentences."
     )
+    return TextError("text", problem, {0: problem})
+
+
+def _stream_ids(
+    runtime: TranslatorRuntime, source_ids: np.ndarray, settings: Mapping[str, Any]
+) -> Iterator[str]:
+    """Yield the parts of the translation of ids, int32 (1, S)."""
+    tokens = next_tokens(runtime, source_ids, settings)
+    return join_pieces((int(token[0]) for token in tokens), runtime.pieces)
+
+
+def _cut_to_fit(runtime: TranslatorRuntime, split: SplitText) -> list[ReadableText]:
+    """Cut the sentences that are too long, and return what the model reads of each sentence."""
+    while True:
+        readable = [take_out(sentence, runtime.characters) for sentence in split.sentences]
+        ids = _tokenize(runtime, [text.text for text in readable])
+        lengths = np.count_nonzero(ids, axis=1)
+        too_long = np.flatnonzero(lengths > runtime.max_length).tolist()
+        if not too_long:
+            return readable
+        for index in reversed(too_long):  # a cut moves the sentences after it
+            if not split.cut(index):
+                raise _too_long(split.sentences[index], lengths[index], runtime.max_length)
+
+
+def _stream_sentences(
+    runtime: TranslatorRuntime,
+    split: SplitText,
+    readable: Sequence[ReadableText],
+    settings: Mapping[str, Any],
+) -> Iterator[str]:
+    """Yield the parts of the translations of sentences, and the whitespace between them.
+
+    A sentence with characters that the vocabulary lacks is one part, since their positions depend
+    on the whole translation.
+    """
+    previous = ""
+    for index, text in enumerate(readable):
+        parts: Iterator[str] = iter([split.sentences[index]])
+        if any(map(is_lexical, text.text)):
+            parts = _stream_ids(runtime, _tokenize(runtime, [text.text]), settings)
+            if text.units:
+                parts = iter([text.put_back("".join(parts))])
+        first = next(parts, "")
+        if beginning := split.gap_before(index, previous, first) + first:
+            yield beginning
+        previous = first
+        for part in parts:
+            yield part
+            previous = part
+    if split.gaps[-1]:
+        yield split.gaps[-1]
 
 
 def next_tokens(

@@ -1,5 +1,6 @@
 """Errors for texts that a model cannot process; the other texts are still processed."""
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -71,3 +72,63 @@ def results_and_refusals(
         results |= {pending[i]: output for i, output in outputs.items()}
         pending = [] if outputs else [i for i in pending if i not in refusals]
     return results, refusals
+
+
+def refuse_long_texts(
+    texts: Sequence[str],
+    results: Sequence[Any],
+    scores: Sequence[float],
+    max_length: int,
+    arguments: str = "texts",
+) -> None:
+    """Check that all texts fit the model.
+
+    Args:
+        texts: the texts.
+        results: the result of each text.
+        scores: the score of each result. NaN marks a text that is too long.
+        max_length: the model's limit in tokens, for the error message.
+        arguments: the names of the arguments that can be too long, for the error message.
+
+    Raises:
+        TextError: if a score is NaN. It contains the results of the other texts.
+    """
+    too_long = [i for i, score in enumerate(scores) if math.isnan(score)]
+    if too_long:
+        rest = {i: result for i, result in enumerate(results) if not math.isnan(scores[i])}
+        raise long_texts_error(texts, too_long, rest, max_length, arguments)
+
+
+def long_texts_error(
+    texts: Sequence[str],
+    too_long: Iterable[int],
+    results: Mapping[int, Any],
+    max_length: int,
+    arguments: str = "texts",
+) -> TextError:
+    """Return the error for texts that are too long.
+
+    Args:
+        texts: all texts.
+        too_long: the indices of the texts that are too long.
+        results: the results of the other texts, by the index of the text.
+        max_length: the model's limit in tokens.
+        arguments: the names of the arguments that can be too long.
+    """
+    samples = {i: f"'{texts[i][:30]}…', {len(texts[i].split())} words" for i in too_long}
+    first = ", ".join(f"number {i + 1} ({sample})" for i, sample in list(samples.items())[:3])
+    return TextError(
+        arguments,
+        (
+            f"expected at most {max_length} tokens each, got more in {len(samples)}: {first}; "
+            "split them into sentences."
+        ),
+        {
+            i: (
+                f"expected at most {max_length} tokens, got more ({sample}); split it into "
+                "sentences."
+            )
+            for i, sample in samples.items()
+        },
+        results,
+    )

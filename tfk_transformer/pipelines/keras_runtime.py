@@ -1,7 +1,7 @@
 """Run the functions of Keras models with TensorFlow."""
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from tfk_transformer.config.search_settings import Rules, setting_rules
@@ -139,6 +139,11 @@ class KerasTranslatorRuntime(KerasRuntime["TranslationFunctions"]):
     def rules(self) -> Rules:
         """The rules of the search settings."""
         return setting_rules(self.max_length, self.tokenizers.target_tokenizer.vocab_size)
+
+    @functools.cached_property
+    def characters(self) -> Container[str] | None:
+        """The characters that the source vocabulary represents."""
+        return self.tokenizers.source_tokenizer.characters()
 
     @functools.cached_property
     def pieces(self) -> Sequence[str]:

@@ -22,6 +22,7 @@ from tfk_transformer.pipelines.bundle import (
     read_probes,
 )
 from tfk_transformer.pipelines.keras_runtime import KerasTranslatorRuntime
+from tfk_transformer.sentences.splitting import split_text
 from tfk_transformer.tokenizers.subword_tokenizer import SubwordTokenizer
 
 if TYPE_CHECKING:
@@ -85,6 +86,17 @@ class Translator(BaseTranslator, SavedAsBundle):
     def functions(self) -> "TranslationFunctions":
         """Search and scoring as TensorFlow functions."""
         return self.runtime.functions
+
+    @property
+    def sentences_per_text(self) -> float | None:
+        """The mean number of sentences in a probe, or None without probes.
+
+        Probes are texts of the training run's validation data.
+        """
+        if not self.probes:
+            return None
+        counts = [len(split_text(text, "en").sentences) for text in self.probes]
+        return round(sum(counts) / len(counts), 2)
 
     def _write_files(self, folder: Path) -> None:
         self.source_tokenizer.save(folder / SOURCE_TOKENIZER)

@@ -107,7 +107,8 @@ def attention_of(
     if not text.strip():
         raise ValueError("text: expected a sentence, got blank text.")
     if translation is None:
-        result: Any = model.translate([text], attention=True, **settings)[0].hypotheses[0]
+        translations = model.translate([text], attention=True, split_sentences=False, **settings)
+        result: Any = translations[0].hypotheses[0]
     else:
         result = model.score_tokens([text], [translation], attention=True)[0]
     score = float(result.score) if translation is None else None

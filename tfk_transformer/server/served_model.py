@@ -1,5 +1,6 @@
 """The served model: validation of requests, and the batches of all protocols."""
 
+import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -11,6 +12,9 @@ from tfk_transformer.inference.base_classifier import BaseClassifier
 from tfk_transformer.inference.base_translator import BaseTranslator
 from tfk_transformer.inference.text_batches import check_texts
 from tfk_transformer.inference.text_errors import TextError
+from tfk_transformer.inference.text_translation import join_translations
+from tfk_transformer.sentences.languages import language_or_english
+from tfk_transformer.sentences.splitting import SplitText, split_text
 from tfk_transformer.server.batching import Batcher, Outcome, TextProblem, Work
 from tfk_transformer.server.metrics import Metrics
 from tfk_transformer.server.settings import ServerSettings
@@ -41,6 +45,12 @@ class ServedModel:
         self.model: Any = model  # `classifies` determines which methods it has
         self.settings = settings
         self.classifies = isinstance(model, BaseClassifier)
+        self._splits = (
+            settings.split_sentences
+            and isinstance(model, BaseTranslator)
+            and model.runtime.architecture != "decoder"
+        )
+        self.language = language_or_english(settings.source_language)
         # The first request would otherwise wait for the model to initialize.
         try:
             default = self.work({})
@@ -66,7 +76,12 @@ class ServedModel:
             return self.model.score_tokens(texts, target_texts, batch_size=self.settings.max_batch)
         prefixes = target_texts if any(target_texts) else None
         return self.model.translate(
-            texts, batch_size=self.settings.max_batch, prefixes=prefixes, **dict(work.settings)
+            texts,
+            batch_size=self.settings.max_batch,
+            prefixes=prefixes,
+            split_sentences=self.settings.split_sentences,
+            language=self.language,
+            **dict(work.settings),
         )
 
     def work(self, requested: Mapping[str, Any]) -> Work:
@@ -129,10 +144,30 @@ class ServedModel:
         request.scope["record"].texts = len(texts)
         self.check(texts)
         self.check(target_texts)
-        try:
-            return await self._batcher.submit(
-                work, texts, target_texts or [""] * len(texts), self.settings.timeout
+        target_texts = target_texts or [""] * len(texts)
+        if work.task != "translate" or not self._splits:
+            return await self._submit(work, texts, target_texts)
+        splits = [split_text(text, self.language) for text in texts]
+        self._check_sentences(sum(len(split.sentences) for split in splits))
+        sentences: list[str] = []
+        prefixes: list[str] = []
+        for text, split, prefix in zip(texts, splits, target_texts, strict=True):
+            parts = split.sentences or [text]  # a blank text is one sentence
+            sentences += parts
+            prefixes += [prefix, *[""] * (len(parts) - 1)]
+        outcomes = iter(await self._submit(work, sentences, prefixes))
+        return [
+            _join_outcomes(
+                text, split, list(itertools.islice(outcomes, max(1, len(split.sentences))))
             )
+            for text, split in zip(texts, splits, strict=True)
+        ]
+
+    async def _submit(
+        self, work: Work, texts: Sequence[str], target_texts: Sequence[str]
+    ) -> list[Outcome]:
+        try:
+            return await self._batcher.submit(work, texts, target_texts, self.settings.timeout)
         except ValueError as error:
             raise HTTPException(422, str(error)) from None
 
@@ -155,6 +190,14 @@ class ServedModel:
             raise HTTPException(422, f"texts: {'; '.join(problems[:3])}{more}")
         return outcomes
 
+    def _check_sentences(self, count: int) -> None:
+        if count > self.settings.max_queue:
+            raise HTTPException(
+                422,
+                f"texts: expected at most {self.settings.max_queue} sentences, got {count}; send "
+                "several requests.",
+            )
+
     def check(self, texts: Sequence[str]) -> None:
         """Refuse too many texts, texts that are too long, and strings that are not valid texts.
 
@@ -172,7 +215,7 @@ class ServedModel:
             raise HTTPException(
                 422,
                 f"texts: expected at most {self.settings.max_characters} characters each, "
-                f"got {longest}; split them into sentences.",
+                f"got {longest}; send them in parts.",
             )
         try:
             check_texts(texts)
@@ -182,3 +225,11 @@ class ServedModel:
     def stop(self) -> None:
         """Run the waiting texts, and end the threads."""
         self._batcher.stop()
+
+
+def _join_outcomes(text: str, split: SplitText, outcomes: Sequence[Outcome]) -> Outcome:
+    """Return the translation of a text, or the first problem of its sentences."""
+    for outcome in outcomes:
+        if isinstance(outcome, TextProblem):
+            return outcome
+    return join_translations(text, split, outcomes) if split.sentences else outcomes[0]

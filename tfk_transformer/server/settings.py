@@ -43,12 +43,21 @@ class ServerSettings(Record):
         "the code of the language that the model writes",
         pattern=r"^\w[\w-]*$",
     )
-    max_batch: int = _field(BATCHES, "N", 64, "maximum number of texts that are run together", ge=1)
+    split_sentences: bool = _field(
+        TRANSLATION,
+        "",
+        True,
+        "split texts into sentences, by the rules of the source language or of English; otherwise, "
+        "the model reads each text as one sentence",
+    )
+    max_batch: int = _field(
+        BATCHES, "N", 64, "maximum number of sentences that are run together", ge=1
+    )
     max_delay: float = _field(
         BATCHES,
         "MS",
         10,
-        "maximum number of milliseconds that a text waits for other texts",
+        "maximum number of milliseconds that a sentence waits for others",
         ge=0,
         le=10_000,
     )
@@ -70,7 +79,7 @@ class ServerSettings(Record):
         LIMITS,
         "N",
         2048,
-        "maximum number of texts that wait; further requests are refused",
+        "maximum number of sentences that wait; further requests are refused",
         ge=1,
     )
     max_streams: int = _field(

@@ -76,12 +76,19 @@ class Streams:
             HTTPException: see `start`.
         """
         loop = asyncio.get_running_loop()
-        limit = self._served.settings.timeout
+        limits = self._served.settings
+        limit = limits.timeout
         end = loop.time() + limit
         try:
             # One `asyncio.timeout` for all parts would fail: several tasks await the parts.
             stream = loop.run_in_executor(
-                self._threads, lambda: self._served.model.stream(text, **settings)
+                self._threads,
+                lambda: self._served.model.stream(
+                    text,
+                    split_sentences=limits.split_sentences,
+                    language=self._served.language,
+                    **settings,
+                ),
             )
             parts = await asyncio.wait_for(stream, limit)
             while part := await asyncio.wait_for(

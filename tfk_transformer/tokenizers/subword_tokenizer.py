@@ -13,6 +13,7 @@ import sentencepiece
 
 from tfk_transformer.array_types import Tensor
 from tfk_transformer.constants import END_ID, PAD_ID, START_ID, UNKNOWN_ID
+from tfk_transformer.tokenizers.characters import RepresentedCharacters
 from tfk_transformer.tokenizers.subword_regularization import SubwordSampler
 
 if TYPE_CHECKING:
@@ -142,6 +143,12 @@ class SubwordTokenizer:
         """Whether characters that are in no piece are encoded as bytes."""
         return any(map(self._processor.is_byte, range(self.vocab_size)))
 
+    def characters(self) -> RepresentedCharacters | None:
+        """Return the characters that the vocabulary represents. None: all, or a model of words."""
+        if self.byte_fallback or self.model_type == "word":
+            return None
+        return RepresentedCharacters(self._processor)
+
     def encode(self, texts: Sequence[str], sampling: float = 0.0, seed: int = 0) -> list[list[int]]:
         """Return the ids of each text, without start and end tokens.
 
@@ -176,6 +183,16 @@ class SubwordTokenizer:
         rows = (itertools.takewhile(lambda token: token > END_ID, row) for row in ids)
         texts = (self._processor.decode([int(token) for token in row]) for row in rows)
         return [text.strip(string.whitespace) for text in texts]
+
+    def text_ids(self) -> list[int]:
+        """Return the ids whose pieces are text: no special tokens, bytes, control or unused pieces.
+
+        Texts are segmented into these.
+        """
+        processor = self._processor
+        others = (processor.is_byte, processor.is_control, processor.is_unused)
+        ids = range(UNKNOWN_ID + 1, self.vocab_size)
+        return [token for token in ids if not any(is_other(token) for is_other in others)]
 
     def pieces_of(self, ids: Iterable[int]) -> list[str]:
         """Return the piece of each token except padding.

@@ -157,10 +157,12 @@ def plot_alignment(
     check_picture(out, force)
     settings = search_settings(setting, beam_size)
     check_settings(model, settings)
-    translation = open_translator(model).translate([text], attention=True, **settings)[0]
+    translations = open_translator(model).translate(
+        [text], attention=True, split_sentences=False, **settings
+    )
     from tfk_transformer import plots
 
-    write_picture(lambda: plots.alignment(translation), out)
+    write_picture(lambda: plots.alignment(translations[0]), out)
 
 
 @command.command("training")

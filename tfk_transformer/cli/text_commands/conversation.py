@@ -14,11 +14,12 @@ if TYPE_CHECKING:
 
 PROMPT = "> "
 HELP = (
-    "Type a sentence and press Enter. :set NAME=VALUE changes a search setting, :set lists the "
+    "Type a text and press Enter. :set NAME=VALUE changes a search setting, :set lists the "
     "settings, :quit or Ctrl-D ends."
 )
 CHAT_COMMANDS = (":help", ":set", ":quit")
 ALWAYS_SHOWN = ("beam_size", "n_best")  # settings that ":set" shows even with their defaults
+NOT_SHOWN = ("glossary", "split_sentences", "language")  # arguments that are not search settings
 
 
 def is_interactive(text: list[str] | None, input: Path | None, output: Path | None) -> bool:
@@ -74,7 +75,7 @@ def _run_command(
         print(HELP)
     elif command == ":set" and not rest:
         values = {**dict.fromkeys(ALWAYS_SHOWN, 1), **settings}
-        print(" ".join(f"{name}={values[name]}" for name in values if name != "glossary"))
+        print(" ".join(f"{name}={values[name]}" for name in values if name not in NOT_SHOWN))
     elif command == ":set":
         name, value = named_value(rest.strip(), ":set", ":set beam_size=4")
         changed = {**settings, name: value}

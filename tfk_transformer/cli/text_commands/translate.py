@@ -45,6 +45,7 @@ from tfk_transformer.cli.text_output import (
     nothing_to_resume,
     resumable_output,
 )
+from tfk_transformer.sentences.languages import check_language
 from tfk_transformer.text_files.compression import check_compression
 from tfk_transformer.text_files.lines import Line
 from tfk_transformer.text_files.output_file import OutputFile
@@ -53,7 +54,7 @@ from tfk_transformer.text_files.records import check_hypotheses, input_records, 
 from tfk_transformer.text_files.unfinished import content_digest
 
 EXAMPLES = """
-# Type sentences, and read each translation immediately.
+# Type texts, and read each translation immediately.
 tfk-transformer translate numbers-files/translate.onnx
 tfk-transformer translate numbers-files/translate.onnx 'forty-two' 'seven'
 tfk-transformer translate numbers -i numbers.en -o numbers.out
@@ -123,7 +124,8 @@ class TranslateOptions:
         bool,
         typer.Option(
             "--json",
-            help="Print one line of JSON per sentence, with the scores of all hypotheses.",
+            help="Print one line of JSON per text, with the scores of all hypotheses and of the "
+            "sentences, if there are several.",
             rich_help_panel=OUTPUT,
         ),
     ] = False
@@ -147,6 +149,22 @@ class TranslateOptions:
         ),
     ] = None
     glossary: GlossaryFile = None
+    split_sentences: Annotated[
+        bool,
+        typer.Option(
+            help="Translate the sentences of each text separately. Otherwise, the model reads each "
+            "text as one sentence.",
+            rich_help_panel=INPUT,
+        ),
+    ] = True
+    language: Annotated[
+        str,
+        typer.Option(
+            metavar="CODE",
+            help="The ISO 639 code of the language of the texts, for the ends of sentences.",
+            rich_help_panel=INPUT,
+        ),
+    ] = "en"
     stream: Annotated[
         bool,
         typer.Option(
@@ -205,6 +223,8 @@ def _write_lines(
             "field": options.field,
             "output_field": options.output_field,
             "glossary": None if options.glossary is None else content_digest(options.glossary),
+            "split_sentences": options.split_sentences,
+            "language": options.language,
             **({"json": True} if options.as_json else {}),
             "records": type(options.results).__name__,
             "on_error": options.on_error.value,
@@ -267,21 +287,25 @@ MOVED = {
             f"--{name}", metavar="VALUE", hidden=True, help="An option of `translate-document`."
         ),
     )
-    for name, annotation in (("document", str), ("language", str), ("lines", bool))
+    for name, annotation in (("document", str), ("lines", bool))
 }
 
 
 @with_options({**inspect.signature(TranslateOptions).parameters, **MOVED})
 def command(*, overrides: dict[str, Any]) -> None:
-    """Translate sentences, one per line, in the order of the lines. The translation of a blank line
-    is blank.
+    """Translate texts, one per line, in the order of the lines. The translation of a blank line is
+    blank.
 
-    On a terminal, without TEXT and --input, type the sentences at a prompt with history. There,
-    :set NAME=VALUE changes a search setting, and :quit ends the program.
+    A text may have several sentences. They are translated separately and joined with the blanks of
+    the text. A sentence that is too long for the model is translated in parts.
 
-    With `--setting n_best=N`, print N lines per sentence, best first: NUMBER ||| TRANSLATION |||
-    SCORE. Sentences are numbered from 0. With `--on-error skip`, the numbers of skipped sentences
-    are missing; with `--on-error blank`, their lines are NUMBER |||  ||| nan.
+    On a terminal, without TEXT and --input, type the texts at a prompt with history. There, :set
+    NAME=VALUE changes a search setting, and :quit ends the program.
+
+    With `--setting n_best=N`, print N lines per text, best first: NUMBER ||| TRANSLATION ||| SCORE.
+    Texts are numbered from 0. Line k of a text of several sentences joins translation k of each
+    sentence, and its score is the sum of their scores. With `--on-error skip`, the numbers of
+    skipped texts are missing; with `--on-error blank`, their lines are NUMBER |||  ||| nan.
     """
     if moved := [name for name in MOVED if name in overrides]:
         document = str(overrides.get("document", "FILE"))
@@ -296,8 +320,14 @@ def command(*, overrides: dict[str, Any]) -> None:
         for name, message in mode.excluded.items():
             if getattr(options, name) not in (None, False):
                 raise ValueError(message)
-    arguments = {**options.settings, **glossary_argument(options.glossary)}
+    arguments = {
+        **options.settings,
+        **glossary_argument(options.glossary),
+        "split_sentences": options.split_sentences,
+        "language": options.language,
+    }
     lines = input_lines(options.text, options.input, options.records)
+    check_language(options.language, "--language")
     check_input_files(input=options.input)
     check_compression(options.input)
     check_hypotheses(options.settings, options.records, options.results)

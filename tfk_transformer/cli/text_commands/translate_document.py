@@ -1,9 +1,12 @@
 """`tfk-transformer translate-document`."""
 
 import json
+import sys
+from collections import Counter
+from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
@@ -23,6 +26,12 @@ from tfk_transformer.cli.arguments import (
     search_settings,
 )
 from tfk_transformer.cli.text_output import check_output
+
+if TYPE_CHECKING:
+    from tfk_transformer.documents.results import DocumentTranslation
+
+STANDARD_INPUT = Path("-")
+BYTE_ORDER_MARK = "\ufeff"
 
 
 class DocumentFormat(StrEnum):
@@ -46,25 +55,37 @@ FORMAT_BY_SUFFIX = {
 EXAMPLES = """
 tfk-transformer translate-document numbers-files/translate.onnx notes.txt
 tfk-transformer translate-document numbers notes.md --output notes.de.md
+# Several documents, to a folder with the same names.
+tfk-transformer translate-document numbers notes.md notes.txt --output de
 # The translation, and the position of every sentence in both documents.
 tfk-transformer translate-document numbers notes.html --json
 """
 
 
+class SourceDocument(NamedTuple):
+    """A document to translate."""
+
+    text: str
+    format: DocumentFormat
+    output: Path | None  # None: standard output
+
+
 def command(
     model: Model,
-    file: Annotated[
-        Path,
+    files: Annotated[
+        list[Path],
         typer.Argument(
             metavar="FILE",
-            help="A UTF-8 document: plain text (.txt), Markdown (.md) or HTML (.html).",
+            help="UTF-8 documents: plain text (.txt), Markdown (.md) or HTML (.html). - is "
+            "standard input.",
         ),
     ],
     format: Annotated[
         DocumentFormat | None,
         typer.Option(
             metavar="FORMAT",
-            help="The format of FILE: text, markdown or html. Default: by the suffix of FILE.",
+            help="The format of FILE: text, markdown or html. Default: by the suffix of FILE; text "
+            "for standard input.",
             rich_help_panel=INPUT,
         ),
     ] = None,
@@ -85,13 +106,31 @@ def command(
             rich_help_panel=INPUT,
         ),
     ] = False,
+    attributes: Annotated[
+        bool,
+        typer.Option(
+            "--attributes",
+            help="Also translate the attributes of HTML that people read: alt, title, placeholder, "
+            "aria-label, and the description of the page.",
+            rich_help_panel=INPUT,
+        ),
+    ] = False,
+    target_language: Annotated[
+        str | None,
+        typer.Option(
+            metavar="CODE",
+            help="The language of the translation, such as de, to write in <html lang>.",
+            rich_help_panel=OUTPUT,
+        ),
+    ] = None,
     output: Annotated[
         Path | None,
         typer.Option(
             "--output",
             "-o",
             metavar="FILE",
-            help="The file for the translation. Default: standard output.",
+            help="The file for the translation, or the folder for the translations of several "
+            "documents. Default: standard output.",
             rich_help_panel=OUTPUT,
         ),
     ] = None,
@@ -118,57 +157,121 @@ def command(
         ),
     ] = None,
 ) -> None:
-    """Translate a document sentence by sentence, and keep its markup.
+    """Translate documents sentence by sentence, and keep their markup.
 
     Requires the extra `documents`. See docs/documents.md.
     """
     settings = search_settings(setting, beam_size)
     terms = glossary_argument(glossary)
-    check_output(output, force)
+    outputs = _outputs(files, output, as_json)
+    for path in outputs:
+        check_output(path, force)
     check_settings(model, settings)
-    document, document_format = _read_document(file, format)
-    text = document.removeprefix("\ufeff")
-    byte_order_mark = document[: len(document) - len(text)]
-    translation = open_translator(model).translate_document(
-        text,
-        document_format,
-        language=language,
-        lines=lines,
-        attention_layer=attention_layer,
-        **settings,
-        **terms,
-    )
+    documents = [
+        _read_document(file, format, path) for file, path in zip(files, outputs, strict=True)
+    ]
+    translator = open_translator(model)
+    for document in documents:
+        text = document.text.removeprefix(BYTE_ORDER_MARK)
+        translation = translator.translate_document(
+            text,
+            document.format,
+            language=language,
+            lines=lines,
+            attention_layer=attention_layer,
+            attributes=attributes,
+            target_language=target_language,
+            **settings,
+            **terms,
+        )
+        byte_order_mark = document.text[: len(document.text) - len(text)]
+        _write(translation, byte_order_mark, document.output, as_json)
+
+
+def _outputs(files: Sequence[Path], output: Path | None, as_json: bool) -> list[Path | None]:
+    """Return the output of each document; of several, a file of the same name in a folder.
+
+    Raises:
+        ValueError: if several documents have no folder, equal names, or one JSON object.
+    """
+    if len(files) == 1:
+        return [output]
+    count = len(files)
     if as_json:
-        sentences = [sentence._asdict() for sentence in translation.sentences]
-        record = {"text": translation.text, "sentences": sentences}
-        result = f"{json.dumps(record, ensure_ascii=False)}\n"
-    else:
-        result = byte_order_mark + translation.text
+        raise ValueError(f"--json: expected one FILE, got {count}; run the command for each FILE.")
+    if output is None:
+        raise ValueError(f"--output: expected a folder for {count} documents, got none; name one.")
+    if output.is_file():
+        raise ValueError(f"--output: expected a folder, got the file {output}; name a folder.")
+    if STANDARD_INPUT in files:
+        raise ValueError(f"FILE: expected - as the only document, got {count}; leave out -.")
+    name, uses = Counter(file.name for file in files).most_common(1)[0]
+    if uses > 1:
+        raise ValueError(f"FILE: expected different names, got {uses} files {name}; rename them.")
+    return [output / file.name for file in files]
+
+
+def _write(
+    translation: "DocumentTranslation", byte_order_mark: str, output: Path | None, as_json: bool
+) -> None:
+    """Write a translation, and print a warning if some of its sentences are those of the source.
+
+    Args:
+        translation: the translation.
+        byte_order_mark: the beginning of the document.
+        output: the file; None is standard output.
+        as_json: whether to write the positions of sentences.
+    """
+    sentences = translation.sentences
+    result = byte_order_mark + translation.text
+    if as_json:
+        rows = [sentence._asdict() for sentence in sentences]
+        result = (
+            f"{json.dumps({'text': translation.text, 'sentences': rows}, ensure_ascii=False)}\n"
+        )
     if output is None:
         typer.echo(result.encode("utf-8"), nl=False)
-        return
-    with atomic_write(output) as new:
-        new.write_bytes(result.encode("utf-8"))
+    else:
+        with atomic_write(output) as new:
+            new.write_bytes(result.encode("utf-8"))
+    if kept := sum(sentence.keeps_source for sentence in sentences):
+        file = "" if output is None else f" of {output}"
+        print(
+            f"warning: {kept:,} of {len(sentences):,} sentences{file} are not translated, since "
+            "their translations would change the markup.",
+            file=sys.stderr,
+        )
 
 
-def _read_document(file: Path, format: DocumentFormat | None) -> tuple[str, DocumentFormat]:
-    """Return the content of a document and its format, by default the format of its suffix.
+def _read_document(
+    file: Path, format: DocumentFormat | None, output: Path | None
+) -> SourceDocument:
+    """Return a document, by default with the format of its suffix.
 
     Raises:
         ValueError: if the file is missing, is not UTF-8, or has an unknown suffix.
     """
+    if file == STANDARD_INPUT:
+        document = _decode(sys.stdin.buffer.read(), "standard input")
+        return SourceDocument(document, format or DocumentFormat.TEXT, output)
     if not file.exists():
         raise ValueError(f"FILE: expected a document, got {file}, which does not exist.")
+    if file.is_dir():
+        raise ValueError(f"FILE: expected a document, got the folder {file}; name a file in it.")
     format = format or FORMAT_BY_SUFFIX.get(file.suffix.lower())
     if format is None:
         raise ValueError(
             f"FILE: expected one of the suffixes {', '.join(filter(None, FORMAT_BY_SUFFIX))}, got "
             f"{file}; give --format."
         )
+    return SourceDocument(_decode(file.read_bytes(), str(file)), format, output)
+
+
+def _decode(content: bytes, name: str) -> str:
     try:
-        return file.read_bytes().decode("utf-8"), format
+        return content.decode("utf-8")
     except UnicodeDecodeError as error:
         raise ValueError(
             f"FILE: expected UTF-8, got byte 0x{error.object[error.start]:02x} at position "
-            f"{error.start} of {file}."
+            f"{error.start} of {name}; convert it to UTF-8."
         ) from None

@@ -1,7 +1,17 @@
 """Parse documents of all formats."""
 
+import re
+
 from tfk_transformer.documents.items import Document
 from tfk_transformer.documents.reading.text_reader import escape_text, read_text
+
+# Read as one character: a backslash before punctuation, and the name or number of a character.
+MARKDOWN_CHARACTER = re.compile(r"\\(?=[!-/:-@\[-`{-~])|&(?=#?\w+;)")
+
+
+def encode_markdown(text: str) -> str:
+    """Return a text as Markdown in which each character is read as itself, or as markup."""
+    return MARKDOWN_CHARACTER.sub(r"\\\g<0>", text)
 
 
 def read(text: str, format: str, lines: bool = False) -> Document:
@@ -14,10 +24,13 @@ def read(text: str, format: str, lines: bool = False) -> Document:
     """
     if format == "markdown":
         from tfk_transformer.documents.reading.markdown_reader import escape_markdown, read_markdown
+        from tfk_transformer.documents.reading.markdown_structure import structure_within
 
-        return Document(text, read_markdown(text), escape_markdown)
+        items = read_markdown(text)
+        return Document(text, items, escape_markdown, structure_within(text), encode_markdown)
     if format == "html":
         from tfk_transformer.documents.reading.html_reader import escape_html, read_html
+        from tfk_transformer.documents.reading.html_structure import html_structure
 
-        return Document(text, read_html(text), escape_html)
+        return Document(text, read_html(text), escape_html, html_structure, escape_html)
     return Document(text, read_text(text, lines), escape_text)

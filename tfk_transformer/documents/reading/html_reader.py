@@ -1,141 +1,114 @@
-"""Parse HTML into items, by the positions that the parser of the standard library reports."""
+"""Read the tokens of HTML as items."""
 
 import html
 import itertools
-from html.parser import HTMLParser
-from typing import NamedTuple
+import re
+from collections.abc import Iterable, Iterator
+from typing import Any
 
-from tfk_transformer.documents.items import STAND_IN, Item, ItemType
+from tfk_transformer.documents.items import STAND_IN, Item, ItemType, shown_text
+from tfk_transformer.documents.protection import protect_spans
 from tfk_transformer.documents.reading.elements import Mark, pair_elements
-
-INLINE_TAGS = set(
-    "a abbr acronym b bdi bdo big cite data del dfn em font i ins label mark nobr q rb rp rt ruby "
-    "s small span strike strong sub sup "
-    "time tt u".split()
+from tfk_transformer.documents.reading.html_elements import (
+    ANNOTATION_TAGS,
+    INLINE_TAGS,
+    SENTENCE_TAGS,
+    VOID_INLINE_TAGS,
 )
-VOID_INLINE_TAGS = {"img", "wbr", "input", "slot"}  # without text, inside a sentence
-# Unchanged elements inside a sentence.
-WORD_TAGS = set("code kbd samp var math svg object iframe audio video canvas".split())
-UNTOUCHED_TAGS = {"script", "style", "pre", "textarea", "template", "noscript"}
-# Elements without an end.
-VOID_TAGS = set("area base br col embed hr img input link meta param source track wbr".split())
-# The item of an inline tag, by the type of its event.
-INLINE_ITEMS = {"start": ItemType.OPEN, "end": ItemType.CLOSE, "empty": ItemType.POINT}
+from tfk_transformer.documents.reading.html_parser import HtmlParser, HtmlToken
 
-
-class ParserEvent(NamedTuple):
-    """An event of the parser. It extends to the start of the next event."""
-
-    type: str  # "start", "end", "empty", "text", "entity", "comment" or "other"
-    start: int
-    data: str = ""  # the name of a tag, or the text
-    is_untouched: bool = False
-
-
-class _Parser(HTMLParser):
-    """A parser that records its events with their positions."""
-
-    def __init__(self, document: str) -> None:
-        super().__init__(convert_charrefs=False)
-        self.events: list[ParserEvent] = []
-        lengths = (len(line) + 1 for line in document.split("\n"))
-        self._line_starts = list(itertools.accumulate(lengths, initial=0))
-        self.feed(document)
-        self.close()
-
-    def _record(self, type: str, data: str = "", is_untouched: bool = False) -> None:
-        line, column = self.getpos()
-        start = self._line_starts[line - 1] + column
-        self.events.append(ParserEvent(type, start, data, is_untouched))
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        values = dict(attrs)
-        classes = (values.get("class") or "").split()
-        is_marked = values.get("translate") == "no" or "notranslate" in classes
-        is_untouched = is_marked or tag in WORD_TAGS | UNTOUCHED_TAGS
-        self._record("start", tag, is_untouched and tag not in VOID_TAGS)
-
-    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self._record("empty", tag)
-
-    def handle_endtag(self, tag: str) -> None:
-        self._record("end", tag)
-
-    def handle_data(self, data: str) -> None:
-        self._record("text", data)
-
-    def handle_entityref(self, name: str) -> None:
-        self._record("entity")
-
-    handle_charref = handle_entityref
-
-    def handle_comment(self, data: str) -> None:
-        self._record("comment")
-
-    def handle_decl(self, decl: str) -> None:
-        self._record("other")
-
-    def handle_pi(self, data: str) -> None:
-        self._record("other")
-
-    unknown_decl = handle_pi
+# Code of a template: {{ name }}, {% if name %}, {# a comment #}, and Hugo's {{< name >}}.
+TEMPLATE_CODE = re.compile(r"\{\{.{,4000}?\}\}|\{%.{,4000}?%\}|\{#.{,4000}?#\}", re.DOTALL)
+LINE_END = re.compile(r"[^\S\n]*(?:\n\s*(?P<next>\S?)|\Z)")
 
 
 def read_html(document: str) -> list[Item]:
     """Return the items of an HTML document or fragment.
 
-    Scripts, styles, preformatted text, code, and elements with `translate="no"` or the class
-    `notranslate` stay unchanged.
+    Scripts, styles, preformatted text, code, templates' code, the pronunciation of ruby text, and
+    elements with `translate="no"` or the class `notranslate` stay unchanged.
     """
-    events = _Parser(document).events
-    ends = [event.start for event in events[1:]] + [len(document)]
     marks: list[Mark] = []
-    n = 0
-    while n < len(events):
-        event = events[n]
-        last = _last_event(events, n) if event.is_untouched else n
-        if last == n:
-            marks.append(_mark(event, document[event.start : ends[n]], ends[n]))
-        elif event.data in INLINE_TAGS | WORD_TAGS:
-            marks.append(Mark(Item(ItemType.POINT, event.start, ends[last], STAND_IN)))
-        else:
-            marks.append(Mark(Item(ItemType.BREAK, event.start, ends[last])))
-        n = last + 1
+    groups = itertools.groupby(_marks(HtmlParser(document).tokens), _is_text)
+    for is_text, group in groups:
+        marks += _text_marks([mark.item for mark in group], document) if is_text else group
     return pair_elements(marks)
 
 
-def _last_event(events: list[ParserEvent], first: int) -> int:
-    """Return the index of the event that ends the element that begins with event `first`.
+def _is_text(mark: Mark) -> bool:
+    return mark.item.type is ItemType.TEXT
 
-    If the element has no end, a tag of `UNTOUCHED_TAGS` extends to the end of the document. For any
-    other tag, `first` is returned.
+
+def _marks(tokens: Iterable[HtmlToken]) -> Iterator[Mark]:
+    """Yield the items of tokens. An element that stays unchanged is one item."""
+    unchanged: Any = None  # the element that stays unchanged
+    item: Item | None = None  # its item, up to the last token
+    for token in tokens:
+        if item is not None:
+            is_inside = token.unchanged is unchanged
+            is_end = token.type == "EndTag" and token.data == unchanged.name
+            if is_inside or is_end:
+                item = item._replace(end=token.end)
+            if not is_inside:
+                yield Mark(item)
+                item = None
+            if is_inside or is_end:
+                continue
+        unchanged = token.unchanged
+        if unchanged is None:
+            yield _mark(token)
+        else:
+            item = _unchanged_item(token)
+    if item is not None:
+        yield Mark(item)
+
+
+def _unchanged_item(token: HtmlToken) -> Item:
+    """Return the item of the first token of an element that stays unchanged."""
+    name = token.unchanged.name
+    if name not in SENTENCE_TAGS:
+        return Item(ItemType.BREAK, token.start, token.end)
+    shown = "" if name in ANNOTATION_TAGS else STAND_IN
+    return Item(ItemType.POINT, token.start, token.end, shown)
+
+
+def _mark(token: HtmlToken) -> Mark:
+    """Return the item of a token."""
+    span = (token.start, token.end)
+    if token.type == "Text":
+        return Mark(Item(ItemType.TEXT, *span, token.data))
+    is_point = token.data in VOID_INLINE_TAGS or (token.data in INLINE_TAGS and token.is_closed)
+    if is_point or token.type in ("Comment", "EmptyEndTag"):
+        return Mark(Item(ItemType.POINT, *span))
+    if token.data in INLINE_TAGS:
+        item_type = ItemType.OPEN if token.type == "StartTag" else ItemType.CLOSE
+        return Mark(Item(item_type, *span), token.data)
+    return Mark(Item(ItemType.BREAK, *span))
+
+
+def _text_marks(items: list[Item], document: str) -> Iterator[Mark]:
+    """Yield the items of a text between tags.
+
+    Code of a template that is alone on its lines is a break, except before a small letter.
     """
-    depth = 0
-    for n in range(first, len(events)):
-        if events[n].data == events[first].data:
-            depth += (events[n].type == "start") - (events[n].type == "end")
-            if not depth:
-                return n
-    return len(events) - 1 if events[first].data in UNTOUCHED_TAGS else first
-
-
-def _mark(event: ParserEvent, raw: str, end: int) -> Mark:
-    """Return the item of an event.
-
-    Args:
-        event: the event.
-        raw: its characters in the document.
-        end: the end of the event.
-    """
-    if event.type == "text":
-        return Mark(Item(ItemType.TEXT, event.start, end, event.data))
-    if event.type == "entity":
-        return Mark(Item(ItemType.TEXT, event.start, end, html.unescape(raw)))
-    if event.type == "comment" or event.data in VOID_INLINE_TAGS:
-        return Mark(Item(ItemType.POINT, event.start, end))
-    if event.data in INLINE_TAGS:
-        return Mark(Item(INLINE_ITEMS[event.type], event.start, end), event.data)
-    return Mark(Item(ItemType.BREAK, event.start, end))
+    spans = [match.span() for match in TEMPLATE_CODE.finditer(shown_text(items))]
+    protected = [item for item in protect_spans(items, spans) if item.text]
+    for is_text, group in itertools.groupby(protected, lambda item: item.type is ItemType.TEXT):
+        run = list(group)
+        if is_text:
+            yield from map(Mark, run)
+            continue
+        start = run[0].start
+        end = run[-1].end
+        line_start = document.rfind("\n", 0, start) + 1
+        line_end = LINE_END.match(document, end)
+        is_alone = (
+            line_end is not None
+            and not (line_end["next"] or "").islower()
+            and not document[line_start:start].strip()
+        )
+        item = Item(ItemType.BREAK if is_alone else ItemType.POINT, start, end)
+        yield Mark(item if is_alone else item._replace(text=STAND_IN))
 
 
 def escape_html(text: str, following: str = "") -> str:

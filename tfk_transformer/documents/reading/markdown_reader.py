@@ -1,6 +1,5 @@
 """Parse Markdown into items. markdown-it-py parses the blocks; positions come from their lines."""
 
-import itertools
 import re
 from collections.abc import Sequence
 from typing import Any
@@ -8,32 +7,64 @@ from typing import Any
 from markdown_it.token import Token
 
 from tfk_transformer.documents.items import Item, ItemType
-from tfk_transformer.documents.reading.inline_markdown import markdown_parser, read_inline
+from tfk_transformer.documents.reading.inline_markdown import read_inline
+from tfk_transformer.documents.reading.markdown.parser import MARKDOWN_LINE, markdown_parser
 
-MARKDOWN_LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n|$)")  # the line ends of CommonMark
-SPECIAL = re.compile(r"[\\`*\[\]<|]|(?<!\w)_|_(?!\w)|~~|&(?=#?\w+;)")
-# At the start of a text: the marker of a heading, a quotation or a list item.
-BLOCK_START = re.compile(r"\A(#+|>|[+=-]+|\d+[.)])(?=\s|$)")
+TASK_BOX = re.compile(r"\[[ xX]\]\s+")
+ALERT = re.compile(r"\[![\w-]+\][^\n]*(\n|$)")  # the first line of a quotation
+HEADING_ATTRIBUTES = re.compile(r"\s*(?<!\\)\{:?[ ]*(?:[#.][\w-]|[\w-]+=)[^{}\n]*\}$")
+BLANKS = re.compile(r"[ \t\r\n\f\v]+")
+# Characters that could begin or end markup, of Markdown or of its dialects.
+SPECIAL = re.compile(
+    r"[\\`*\[\]<>|~${}^]|(?<![^\W_])_|_(?![^\W_])|&(?=#?\w+;)|(?<![\w:]):(?=[\w+-]+:)|:(?=::)"
+    r"|\+(?=\+)|#(?=\s*\Z)"
+)
+# At the start of a text: what begins a block, or belongs to a link before the text.
+TEXT_START = re.compile(
+    r"\A(?:(\s*)([#+=-](?=[\s#+=-]|$)|[/!?:](?=[\s\w/!?:])|%(?=\s|$)|=)|(\s*\d+)([.)])|()([(:]))"
+)
+# What is syntax at the start of a text, by the two tokens before it.
+PREFIXES: dict[tuple[str, ...], re.Pattern[str]] = {
+    ("list_item_open", "paragraph_open"): TASK_BOX,
+    ("blockquote_open", "paragraph_open"): ALERT,
+}
 
 
 def read_markdown(document: str) -> list[Item]:
     """Return the items of a Markdown document.
 
-    They are the text of its paragraphs, headings, list items and tables.
+    They are the text of its paragraphs, headings, list items, definitions and tables.
     """
-    md = markdown_parser()
     env: dict[str, Any] = {}
     lines = [(match.start(), match[0]) for match in MARKDOWN_LINE.finditer(document)]
     done = [0] * len(lines)  # the characters of each line that are read
     items: list[Item] = []
-    for holder, token in itertools.pairwise(md.parse(document, env)):
-        if token.type != "inline" or not token.map:
+    tokens = markdown_parser().parse(document.removeprefix("\ufeff"), env)
+    for n, token in enumerate(tokens):
+        if token.type != "inline" or not token.map or tokens[n - 1].type == "fieldlist_name_open":
             continue
-        positions = _positions(token, holder, lines, done)
-        if positions:
-            items += (_move(item, positions) for item in read_inline(md, token.content, env))
+        positions = _positions(token, tokens[n - 1], lines, done)
+        start, end = text_span(token.content, [before.type for before in tokens[max(0, n - 2) : n]])
+        if positions and start < end:
+            positions = positions[start : end + 1]
+            inline = read_inline(token.content[start:end], env)
+            items += (_move(item, positions) for item in inline)
             items.append(Item(ItemType.BREAK, positions[-1], positions[-1]))
     return items
+
+
+def text_span(content: str, holders: Sequence[str]) -> tuple[int, int]:
+    """Return the start and the end of the text in the content of a token.
+
+    Args:
+        content: the content.
+        holders: the types of the two tokens before it.
+    """
+    prefix = PREFIXES.get(tuple(holders))
+    match = prefix.match(content) if prefix else None
+    attributes = HEADING_ATTRIBUTES.search(content) if holders[-1] == "heading_open" else None
+    end = attributes.start() if attributes else len(content)
+    return (match.end() if match else 0), end
 
 
 def _positions(
@@ -89,13 +120,13 @@ def _move(item: Item, positions: Sequence[int]) -> Item:
 
 
 def escape_markdown(text: str, following: str = "") -> str:
-    """Return a text as Markdown, with all of its characters that would be markup escaped.
+    """Return a text as Markdown, with all of its characters that could be markup escaped.
 
     Args:
         text: the text.
         following: the markup that follows it.
     """
-    escaped = SPECIAL.sub(lambda match: "".join(f"\\{character}" for character in match[0]), text)
+    escaped = SPECIAL.sub(r"\\\g<0>", BLANKS.sub(" ", text))
     if escaped.endswith("!") and following.startswith("["):
         escaped = f"{escaped[:-1]}\\!"
-    return BLOCK_START.sub(lambda match: f"{match[0][:-1]}\\{match[0][-1]}", escaped)
+    return TEXT_START.sub(r"\1\3\5\\\2\4\6", escaped)

@@ -1,0 +1,200 @@
+"""Block rules for Markdown's dialects: MyST, MkDocs, Hugo, Jekyll, VitePress.
+
+Lines that are syntax become tokens of the type "syntax", which stay unchanged.
+"""
+
+import re
+
+from markdown_it.ruler import RuleOptionsType
+from markdown_it.rules_block import StateBlock
+
+FRONT_MATTER = re.compile(
+    r"---[ \t]*\n(?:.*\n)*?(?:---|\.\.\.)[ \t]*(?:\n|\Z)"  # YAML
+    r"|\+\+\+[ \t]*\n(?:.*\n)*?\+\+\+[ \t]*(?:\n|\Z)"  # TOML
+    r"|\{[ \t]*\n(?:.*\n)*?\}[ \t]*(?:\n|\Z)"  # JSON
+)
+SYNTAX = re.compile(
+    r"""
+    :{3,}.*                                              # the fence of a container
+    | /{3,}.*                                            # the fence of a block of PyMdown
+    | (?:\{\{[<%](?:(?![>%]\}\}).)*[>%]\}\}\s*)+         # shortcodes of Hugo
+    | \{\{[<%](?:(?![>%]\}\}).)*                          # the start of a long one
+    | (?:\{%(?:(?!%\}).)*%\}\s*|\{\{[^{}]*\}\}\s*)+      # tags of a template
+    | \([^()\n]+\)=                                      # a target of MyST
+    | \[TOC\]|\[\[_?TOC_?\]\]                            # a table of contents
+    | ;?-+8<-+.*                                         # a snippet of PyMdown
+    | <<<\s*[@./\w].*                                    # a snippet of VitePress
+    | \*\[[^\]]+\]:.*                                    # an abbreviation
+    | \{:?[ ]*[#.%][^{}]*\} | \{:?[ ]*[\w-]+=[^{}]*\}    # attributes of a block
+    | \^{3,}.* | \+{3,}.*                                # a separator of MyST
+    """,
+    re.VERBOSE | re.IGNORECASE,
+)
+INDENTED = re.compile(r'(?:!!!|\?\?\?)\+?[ ]*[\w"].*|===[!+]?[ ]+".*"')
+DIRECTIVE = re.compile(r"(?P<fence>`{3,}|~{3,}|:{3,})[ ]*\{(?P<name>[^}\s]+)\}.*")
+OPTION = re.compile(r":[\w-]+:(?:\s.*)?")
+# Directives whose content is Markdown, in fences that are otherwise code.
+TEXT_DIRECTIVES = set(
+    "admonition attention caution danger error hint important note seealso tip warning todo "
+    "versionadded versionchanged deprecated epigraph topic sidebar margin dropdown figure card "
+    "tab-item tab-set grid grid-item grid-item-card".split()
+)
+# Directives whose content is not Markdown, in fences of colons.
+CODE_DIRECTIVES = set(
+    "code code-block code-cell sourcecode parsed-literal math toctree eval-rst mermaid graphviz "
+    "literalinclude include image raw csv-table bibliography plot".split()
+)
+LONG_SHORTCODE = re.compile(r"\{\{[<%](?:(?![>%]\}\}).)*")
+CODE_SHORTCODE = re.compile(r"\{\{[<%]\s*(code[\w-]*|highlight|mermaid|katex|math|goat)\b.*")
+DEFINITION = re.compile(r":[ ]{3,}(?=\S)")
+COMMENT = re.compile(r"%(?:\s.*)?")
+# What these blocks end without a blank line.
+ENDS: RuleOptionsType = {"alt": ["paragraph", "reference", "blockquote", "list", "footnote_def"]}
+
+
+def line_text(state: StateBlock, line: int) -> str:
+    """Return a line without the blanks around it."""
+    start = state.bMarks[line] + state.tShift[line]
+    return state.src[start : state.eMarks[line]].rstrip()
+
+
+def front_matter(state: StateBlock, start: int, end: int, silent: bool) -> bool:
+    """Parse front matter at the start of the document."""
+    match = FRONT_MATTER.match(state.src) if start == 0 and state.level == 0 else None
+    if match is None or silent:
+        return False
+    _push_syntax(state, start, match[0].rstrip("\n").count("\n") + 1)
+    return True
+
+
+def comment(state: StateBlock, start: int, end: int, silent: bool) -> bool:
+    """Parse a comment of MyST. It does not end a paragraph."""
+    if state.is_code_block(start) or not COMMENT.fullmatch(line_text(state, start)):
+        return False
+    if not silent:
+        _push_syntax(state, start, start + 1)
+    return True
+
+
+def syntax(state: StateBlock, start: int, end: int, silent: bool) -> bool:
+    """Parse a line that is syntax, or code between two shortcodes."""
+    text = line_text(state, start)
+    if state.is_code_block(start) or not SYNTAX.fullmatch(text):
+        return False
+    if not silent:
+        code = CODE_SHORTCODE.fullmatch(text)
+        last, is_closed = start, True
+        if code:
+            closing = r".*\{\{[<%]\s*/\s*" + re.escape(code[1]) + ".*"
+            last, is_closed = _closing_line(state, closing, start, end)
+        elif LONG_SHORTCODE.fullmatch(text):
+            last, is_closed = _closing_line(state, r".*[>%]\}\}", start, end)
+        _push_syntax(state, start, last + 1 if is_closed else start + 1)
+    return True
+
+
+def directive(state: StateBlock, start: int, end: int, silent: bool) -> bool:
+    """Parse a directive of MyST in a fence, with its options."""
+    match = DIRECTIVE.fullmatch(line_text(state, start))
+    if match is None or state.is_code_block(start):
+        return False
+    if match["fence"][0] != ":" and match["name"] not in TEXT_DIRECTIVES:
+        return False  # a code block
+    if silent:
+        return True
+    closing = re.escape(match["fence"]) + match["fence"][0] + "*"
+    last, is_closed = _closing_line(state, closing, start + 1, end)
+    if match["name"] in CODE_DIRECTIVES:
+        _push_syntax(state, start, last + is_closed)
+        return True
+    _push_syntax(state, start, _options_end(state, start + 1, last))
+    _tokenize(state, state.line, last, state.blkIndent)
+    if is_closed:
+        _push_syntax(state, last, last + 1)
+    return True
+
+
+def _closing_line(state: StateBlock, pattern: str, start: int, end: int) -> tuple[int, bool]:
+    """Return the first line that matches, and True; or the end of the block, and False."""
+    for line in range(start, end):
+        if not state.isEmpty(line) and state.sCount[line] < state.blkIndent:
+            return line, False
+        if re.fullmatch(pattern, line_text(state, line)):
+            return line, True
+    return end, False
+
+
+def _options_end(state: StateBlock, start: int, end: int) -> int:
+    """Return the line after the options of a directive: `:name: value` or YAML."""
+    line = start
+    if line < end and line_text(state, line) == "---":
+        lines = (n for n in range(line + 1, end) if line_text(state, n) == "---")
+        return next(lines, line - 1) + 1
+    while line < end and OPTION.fullmatch(line_text(state, line)):
+        line += 1
+    return line
+
+
+def indented(state: StateBlock, start: int, end: int, silent: bool) -> bool:
+    """Parse an admonition or a tab of MkDocs, whose content is indented."""
+    if state.is_code_block(start) or not INDENTED.fullmatch(line_text(state, start)):
+        return False
+    if silent:
+        return True
+    indent = state.sCount[start] + 4
+    last = _indented_end(state, start, end, indent)
+    _push_syntax(state, start, start + 1)
+    _tokenize(state, start + 1, last, indent)
+    return True
+
+
+def definition(state: StateBlock, start: int, end: int, silent: bool) -> bool:
+    """Parse a definition whose term is a block, as MkDocs allows."""
+    match = DEFINITION.match(line_text(state, start))
+    if match is None or state.is_code_block(start):
+        return False
+    if silent:
+        return True
+    indent = state.sCount[start] + 4
+    before = (state.tShift[start], state.sCount[start])
+    state.tShift[start] += match.end()
+    state.sCount[start] += match.end()
+    _tokenize(state, start, _indented_end(state, start, end, indent), indent)
+    state.tShift[start], state.sCount[start] = before
+    return True
+
+
+def _indented_end(state: StateBlock, start: int, end: int, indent: int) -> int:
+    """Return the end of the lines after `start` that are indented, without blank lines there."""
+    last = start + 1
+    for line in range(start + 1, end):
+        if not state.isEmpty(line):
+            if state.sCount[line] < indent:
+                break
+            last = line + 1
+    return last
+
+
+def _tokenize(state: StateBlock, start: int, end: int, indent: int) -> None:
+    """Parse the lines [start:end] as the content of a block."""
+    limit = state.lineMax
+    parent = state.parentType
+    outer_indent = state.blkIndent
+    state.lineMax = end
+    state.blkIndent = indent
+    state.parentType = "container"
+    state.push("container_open", "", 1).map = [start, end]
+    state.md.block.tokenize(state, start, end)
+    state.push("container_close", "", -1)
+    state.lineMax = limit
+    state.parentType = parent
+    state.blkIndent = outer_indent
+    state.line = end
+
+
+def _push_syntax(state: StateBlock, start: int, end: int) -> None:
+    """Append a token for lines that are syntax, and go on after them."""
+    token = state.push("syntax", "", 0)
+    token.map = [start, end]
+    token.content = state.getLines(start, end, state.blkIndent, False).rstrip()
+    state.line = end

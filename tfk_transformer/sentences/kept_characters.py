@@ -1,0 +1,191 @@
+"""Characters that a vocabulary lacks: kept out of the search, and put back into the translation."""
+
+import re
+import unicodedata
+from collections.abc import Container, Iterator
+from typing import NamedTuple
+
+# A character, and the characters that belong to it, such as accents, joiners and skin tones.
+JOINED_CATEGORIES = ("Cf", "Mc", "Me", "Mn", "Sk")
+# Tokenizers drop these, or write them with the letter before them.
+IGNORED_CATEGORIES = ("Cc", "Cf", "Mc", "Mn", "Zl", "Zp", "Zs")
+OPENING_CATEGORIES = ("Pi", "Ps")
+CLOSING_CATEGORIES = ("Pe", "Pf", "Po")
+# Scripts that are written without blanks between words.
+UNSPACED = (
+    "CJK",
+    "HIRAGANA",
+    "KATAKANA",
+    "HALFWIDTH KATAKANA",
+    "IDEOGRAPHIC ITERATION",
+    "IDEOGRAPHIC NUMBER",
+    "THAI",
+    "LAO",
+    "KHMER",
+    "MYANMAR",
+)
+
+
+class Unit(NamedTuple):
+    """Characters that stay as they are."""
+
+    text: str
+    position: int  # in the text without the units
+    blank_before: bool  # whether there is a blank next to it in the source
+    blank_after: bool
+
+
+class ReadableText(NamedTuple):
+    """A text without the characters that a vocabulary lacks."""
+
+    text: str
+    units: list[Unit]
+
+    @property
+    def kept(self) -> int:
+        """The number of characters that were taken out."""
+        return sum(len(unit.text) for unit in self.units)
+
+    def put_back(self, translation: str) -> str:
+        """Return the translation of the text with the units.
+
+        A unit at the start or at the end of the text is there in the translation, too. For other
+        units, the share of the words before the unit is the same in the text and its translation.
+        """
+        result = translation
+        last = len(translation)
+        for unit in reversed(self.units):
+            last = min(last, self._target_position(unit, translation))
+            left = result[:last]
+            right = result[last:].lstrip()
+            before = " " if unit.blank_before and left and not left[-1].isspace() else ""
+            after = " " if unit.blank_after and right else ""
+            result = f"{left}{before}{unit.text}{after}{right}"
+        return result
+
+    def _target_position(self, unit: Unit, translation: str) -> int:
+        """Return the position in a translation at which to insert a unit."""
+        left = self.text[: unit.position]
+        right = self.text[unit.position :]
+        lexical = [index for index, c in enumerate(translation) if is_lexical(c)]
+        if not any(map(is_lexical, left)):
+            return lexical[0] if left and lexical else 0
+        if not any(map(is_lexical, right)):
+            return lexical[-1] + 1 if right and lexical else len(translation)
+        share = len(left.split()) / len(self.text.split())
+        if share == 1:  # a text without blanks
+            share = len(left) / len(self.text)
+        ends = [match.end() for match in re.finditer(r"\S+", translation)]
+        if len(ends) > 1:
+            words = int(share * len(ends) + 0.5)
+            return ends[min(max(words, 1), len(ends) - 1) - 1]
+        if is_unspaced(translation[-1:]):
+            return int(share * len(translation) + 0.5)
+        return len(translation)
+
+
+def is_lexical(character: str) -> bool:
+    """Return whether a character is a letter or a number."""
+    return unicodedata.category(character)[0] in "LN"
+
+
+def is_unspaced(character: str) -> bool:
+    """Return whether a character is of a script that is written without blanks between words."""
+    return bool(character) and unicodedata.name(character, "").startswith(UNSPACED)
+
+
+def take_out(
+    text: str, characters: Container[str] | None, exempt: Container[str] = ()
+) -> ReadableText:
+    """Return a text without the characters that a vocabulary lacks.
+
+    A word that contains such a letter is taken out as a whole, except in a script without blanks.
+
+    Args:
+        text: the text.
+        characters: the characters that the vocabulary represents. None: all.
+        exempt: further characters that stay in the text.
+    """
+    if characters is None:
+        return ReadableText(text, [])
+    if all(c in characters or c in exempt or c.isspace() for c in set(text)):
+        return ReadableText(text, [])
+    units: list[Unit] = []
+    readable = ""
+    blank = False  # whether the last readable part ends with one
+    done = 0
+    for start, end in [*_lacking_spans(text, characters, exempt), (len(text), len(text))]:
+        part = text[done:start]
+        if part.strip():
+            starts_blank = part[0].isspace()
+            readable += _separator(readable, part.strip(), blank, starts_blank) + part.strip()
+            blank = part[-1].isspace()
+        if start < end:
+            neighbors = (text[start - 1 : start].isspace(), text[end : end + 1].isspace())
+            units.append(Unit(text[start:end], len(readable), *neighbors))
+        done = end
+    return ReadableText(readable if units else text, units)
+
+
+def _lacking_spans(
+    text: str, characters: Container[str], exempt: Container[str]
+) -> list[tuple[int, int]]:
+    """Return the spans of a text that a vocabulary cannot represent."""
+    spans: list[tuple[int, int]] = []
+    for start, end in _clusters(text):
+        composed = unicodedata.normalize("NFC", text[start:end])
+        if all(
+            c in characters or c in exempt or unicodedata.category(c) in IGNORED_CATEGORIES
+            for c in composed
+        ):
+            continue
+        if any(is_lexical(c) and not is_unspaced(c) for c in composed):
+            start, end = _word_around(text, start, end)
+        if spans and start <= spans[-1][1]:
+            start = spans.pop()[0]
+        spans.append((start, end))
+    return spans
+
+
+def _word_around(text: str, start: int, end: int) -> tuple[int, int]:
+    """Return the span of the word that contains text[start:end]."""
+    while start > 0 and _is_word_character(text[start - 1]):
+        start -= 1
+    while end < len(text) and _is_word_character(text[end]):
+        end += 1
+    return start, end
+
+
+def _is_word_character(character: str) -> bool:
+    """Return whether a character is part of a word that blanks separate from other words."""
+    return unicodedata.category(character)[0] in "LMN" and not is_unspaced(character)
+
+
+def _clusters(text: str) -> Iterator[tuple[int, int]]:
+    """Yield the span of each character with the characters that belong to it."""
+    start = 0
+    for end in range(1, len(text) + 1):
+        if end == len(text) or unicodedata.category(text[end]) not in JOINED_CATEGORIES:
+            yield start, end
+            start = end
+
+
+def _separator(left: str, right: str, blank_before: bool, blank_after: bool) -> str:
+    """Return the blank between the parts of a text on both sides of units.
+
+    Args:
+        left: the text before the units, "" at the start.
+        right: the text after them.
+        blank_before: whether the source has a blank before the units.
+        blank_after: whether the source has a blank after them.
+    """
+    if not left:
+        return ""
+    if blank_before and blank_after:
+        return " "
+    if is_lexical(left[-1]) and is_lexical(right[0]):
+        is_joined = is_unspaced(left[-1]) and is_unspaced(right[0])
+        return "" if is_joined and not (blank_before or blank_after) else " "
+    is_open = unicodedata.category(left[-1]) in OPENING_CATEGORIES
+    is_closed = unicodedata.category(right[0]) in CLOSING_CATEGORIES
+    return " " if (blank_before or blank_after) and not (is_open or is_closed) else ""

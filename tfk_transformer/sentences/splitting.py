@@ -1,0 +1,122 @@
+"""Split texts into sentences, and sentences that are too long for a model into parts."""
+
+import itertools
+import re
+import unicodedata
+from collections.abc import Container, Iterable, Sequence
+from typing import NamedTuple
+
+from sentencex import get_sentence_boundaries
+
+LINE_END = re.compile(r"[\n\r\v\f\x85\u2028\u2029]+")
+# Some marks end a clause only if a blank follows.
+CLAUSE_END = re.compile(r"[,;:–—](?=\s)|[、，；：،؛]")
+BLANK = re.compile(r"\s")
+
+
+class SplitText(NamedTuple):
+    """The sentences of a text, and the whitespace around them."""
+
+    sentences: list[str]  # without whitespace around them
+    # Before each sentence and after the last one: one more than there are sentences.
+    gaps: list[str]
+
+    def join(self, translations: Sequence[str]) -> str:
+        """Return the translation of the text, with the whitespace of the text.
+
+        Args:
+            translations: the translation of each sentence.
+        """
+        pieces = [""]
+        for index, translation in enumerate(translations):
+            pieces += [self.gap_before(index, pieces[-1], translation), translation]
+        return "".join([*pieces, self.gaps[-1]])
+
+    def gap_before(self, index: int, previous: str, translation: str) -> str:
+        """Return the whitespace before the translation of a sentence.
+
+        Args:
+            index: the index of the sentence.
+            previous: the translation of the sentence before it, or "".
+            translation: the beginning of its translation.
+        """
+        if self.gaps[index] or not index:
+            return self.gaps[index]
+        border = self.sentences[index - 1][-1] + self.sentences[index][0]
+        is_in_word = border.isalnum() and not _has_wide(border)
+        return "" if is_in_word else blank_between(previous, translation)
+
+    def cut(self, index: int) -> bool:
+        """Cut a sentence in two near its middle, see `cut_in_two`; return False if it cannot be."""
+        sentence = self.sentences[index]
+        middle = cut_in_two(sentence)
+        if middle is None:
+            return False
+        first = sentence[:middle].rstrip()
+        second = sentence[middle:].lstrip()
+        self.sentences[index : index + 1] = [first, second]
+        self.gaps.insert(index + 1, sentence[len(first) : len(sentence) - len(second)])
+        return True
+
+
+def split_text(text: str, language: str) -> SplitText:
+    """Split a text into sentences. A line break always ends a sentence.
+
+    Args:
+        text: the text.
+        language: the ISO 639 code of its language, for the abbreviations.
+    """
+    ends = [match.end() for match in LINE_END.finditer(text)]
+    sentences: list[str] = []
+    gaps = [""]
+    for start, end in itertools.pairwise([0, *ends, len(text)]):
+        line = text[start:end]
+        for boundary in get_sentence_boundaries(language, line):
+            piece = line[boundary["start_index"] : boundary["end_index"]]
+            sentence = piece.strip()
+            if not sentence:
+                gaps[-1] += piece
+                continue
+            before, after = piece.split(sentence, 1)
+            gaps[-1] += before
+            gaps.append(after)
+            sentences.append(sentence)
+    return SplitText(sentences, gaps)
+
+
+def cut_in_two(text: str, uncut: Container[int] = ()) -> int | None:
+    """Return the position near the middle of a text at which to cut it.
+
+    The cut is after a clause mark if there is one, or else at a blank, or else anywhere. Neither
+    part is blank.
+
+    Args:
+        text: the text.
+        uncut: positions at which the text may not be cut.
+
+    Returns:
+        The position, or None if there is none.
+    """
+    inner = range(len(text) - len(text.lstrip()) + 1, len(text.rstrip()))
+    ends: Iterable[int]
+    for ends in (
+        (match.end() for match in CLAUSE_END.finditer(text)),
+        (match.start() for match in BLANK.finditer(text)),
+        inner,
+    ):
+        positions = [position for position in ends if position in inner and position not in uncut]
+        if positions:
+            return min(positions, key=lambda position: abs(2 * position - len(text)))
+    return None
+
+
+def blank_between(before: str, after: str) -> str:
+    """Return the blank between two translations whose sources have none between them.
+
+    Sentences of a script without blanks need one where their translations are in another script.
+    """
+    return " " if before and after and not _has_wide(before[-1] + after[0]) else ""
+
+
+def _has_wide(text: str) -> bool:
+    return any(unicodedata.east_asian_width(character) in "WF" for character in text)
