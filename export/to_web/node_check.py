@@ -23,7 +23,7 @@ def node_program() -> str | None:
 def translate_in_node(
     node: str, folder: Path, texts: Sequence[str], settings: Mapping[str, int | float]
 ) -> list[str]:
-    """Translate texts with a web folder.
+    """Translate texts with a web folder, each as one sentence and exactly as it is.
 
     Args:
         node: path of Node.
@@ -37,7 +37,7 @@ def translate_in_node(
     Raises:
         ValueError: if the program fails; the message contains its error.
     """
-    command = [node, str(folder / "translate-cli.mjs"), "--json"]
+    command = [node, str(folder / "translate-cli.mjs"), "--json", "--no-split-sentences"]
     for name, value in settings.items():
         command += [f"--{name.replace('_', '-')}", str(value)]
     process = subprocess.run(

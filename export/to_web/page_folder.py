@@ -85,6 +85,7 @@ def _description(
         "settings": setting_rules(config.max_length, config.target_vocab_size),
         "origin": dict(translator.origin),
         "metrics": dict(translator.metrics),
+        "sentences_per_text": translator.sentences_per_text,
         "parity": figures,
         **shortlist_metadata(translator.shortlist),
         "files": files,

@@ -209,7 +209,13 @@ def test_program_refuses_wrong_options(web):
 REFUSED = [
     ("a\0b", {}, "text: expected text, got the character U+0000 at position 2; remove it."),
     ("🙂\ud800", {}, "text: expected text, got the character U+D800 at position 2; remove it."),
-    ("seven " * 40, {}, "text: expected at most 32 tokens, got more; split it into sentences."),
+    (
+        "seven " * 40,
+        {"splitSentences": False},
+        "text: expected at most 32 tokens, got more; split it into sentences.",
+    ),
+    ("seven", {"splitSentences": 0}, "splitSentences: expected true or false, got 0."),
+    ("seven", {"language": "d e"}, 'language: expected a language code such as "de", got "d e".'),
     (7, {}, "text: expected a string, got number."),
     (
         "seven",
@@ -238,3 +244,122 @@ def test_module_refuses_like_python(web):
     )
     assert (status, error) == (0, "")
     assert out.splitlines() == [*(message for *_, message in REFUSED), "sieben"]
+
+
+TRANSLATE = """
+const { openTranslator } = await import(process.argv[1]);
+const translator = await openTranslator();
+const tasks = JSON.parse((await import("node:fs")).readFileSync(0, "utf8"));
+const results = [];
+for (const [text, options] of tasks) results.push(await translator.translate(text, options));
+console.log(JSON.stringify(results));
+"""
+PARAGRAPH = "forty-two. seven! Is it nine?  eight\n\n  one hundred ninety-nine.\r\n"
+# Texts, and the number of their sentences.
+TEXTS = {
+    "paragraph": PARAGRAPH,
+    "blanks": " \tforty-two \n",
+    "blank": " \n",
+    "emoji": "😀 seven",
+    "emoji in the middle": "one hundred 👩‍👩‍👧 forty-two!",
+    "emoji alone": "😀 👍🏽",
+    "unknown word": "seven Tage and nine",
+    "punctuation": "...",
+    "punctuation lines": "-\nseven\n(!)",
+    "long": "one hundred and ninety-nine, " * 20,
+    "long word": "seven" * 60,
+    "title": 'Dr. seven. "nine!" eight.',
+}
+
+
+@pytest.fixture(scope="module")
+def in_node(web, translator):
+    """The result of each of TEXTS in Node and in Python, with two hypotheses."""
+    given = json.dumps([[text, {"n_best": 2}] for text in TEXTS.values()])
+    url = (web / "translate.mjs").as_uri()
+    status, out, error = node("--input-type=module", "-e", TRANSLATE, url, given=given)
+    assert (status, error) == (0, "")
+    expected = translator.translate(list(TEXTS.values()), n_best=2)
+    return dict(zip(TEXTS, zip(json.loads(out), expected, strict=True), strict=True))
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_texts_are_as_in_python(in_node, name):
+    result, expected = in_node[name]
+    assert [each["text"] for each in result["hypotheses"]] == [
+        each.text for each in expected.hypotheses
+    ]
+    scores = [each["score"] for each in result["hypotheses"]]
+    np.testing.assert_allclose(scores, [each.score for each in expected.hypotheses], atol=1e-4)
+    assert [each["source"] for each in result.get("sentences", [])] == [
+        each.source for each in expected.sentences
+    ]
+    assert result.get("keptCharacters", 0) == expected.kept_characters
+
+
+def test_a_paragraph_has_five_sentences(in_node):
+    result, _ = in_node["paragraph"]
+    texts = [sentence["text"] for sentence in result["sentences"]]
+    assert texts[:2] + texts[3:] == [
+        "zweiundvierzig.",
+        "sieben!",
+        "acht",
+        "einhundertneunundneunzig.",
+    ]
+    assert result["text"] == "{} {} {}  {}\n\n  {}\r\n".format(*texts)
+    assert "ids" not in result and all(sentence["ids"] for sentence in result["sentences"])
+
+
+def test_an_emoji_is_put_back(in_node):
+    result, _ = in_node["emoji"]
+    assert (result["text"], result["keptCharacters"]) == ("😀 sieben", 1)
+    result, _ = in_node["emoji in the middle"]
+    assert "👩‍👩‍👧" in result["text"] and result["keptCharacters"] == 6
+
+
+def test_punctuation_stays_as_it_is(in_node):
+    for name in ("punctuation", "emoji alone"):
+        result, _ = in_node[name]
+        assert (result["text"], result["score"], result["ids"]) == (TEXTS[name], 0, [])
+
+
+def test_a_long_sentence_is_cut(in_node):
+    for name in ("long", "long word"):
+        result, _ = in_node[name]
+        assert len(result["sentences"]) > 1
+        sources = "".join(sentence["source"] for sentence in result["sentences"])
+        assert sources.replace(" ", "") == TEXTS[name].replace(" ", "")
+
+
+def test_program_may_not_split_texts(web, translator):
+    text = "forty-two. seven."
+    status, out, _ = node(web / "translate-cli.mjs", "--no-split-sentences", text)
+    expected = translator.translate([text], split_sentences=False)[0].text
+    assert (status, out) == (0, f"{expected}\n") and "sieben" not in expected
+    assert node(web / "translate-cli.mjs", text)[1] == "zweiundvierzig. sieben.\n"
+
+
+SPLIT = """
+const { splitText } = await import(process.argv[1]);
+const texts = JSON.parse((await import("node:fs")).readFileSync(0, "utf8"));
+console.log(JSON.stringify(texts.map(([language, text]) => splitText(text, language))));
+"""
+SENTENCES = {
+    "titles": ("en", ["Dr. Smith met Mrs. Lee.", "It was late."]),
+    "quotations": ("en", ["“Yes!” he said.", "We left.", "`print!` is `a!` call.", "`b` is one."]),
+    "lower case": ("en", ["he ran.", "5 dogs sat, etc. and more.", "it costs 3.5 euros."]),
+    "German": ("deu_Latn", ["„Hallo!“ sagte er.", "»Ja.«", "Das sind bzw. waren sie."]),
+    "Greek": ("el", ["Τι κάνεις;", "Καλά."]),
+}
+
+
+def test_sentences_end_at_their_marks(web):
+    texts = [[language, " ".join(sentences)] for language, sentences in SENTENCES.values()]
+    texts.append(["ja", "今日は。いい天気！"])
+    url = (web / "sentences.mjs").as_uri()
+    status, out, error = node("--input-type=module", "-e", SPLIT, url, given=json.dumps(texts))
+    assert (status, error) == (0, "")
+    *results, japanese = json.loads(out)
+    for name, (_, sentences), result in zip(SENTENCES, SENTENCES.values(), results, strict=True):
+        assert result["sentences"] == sentences, name
+    assert japanese == {"sentences": ["今日は。", "いい天気！"], "blanks": ["", "", ""]}

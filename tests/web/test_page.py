@@ -22,6 +22,8 @@ from tfk_transformer.datasets.numbers import spell
 from tfk_transformer.plots import attention_of, attention_page
 
 SHOWN = ["forty-two", "one hundred ninety-nine"]
+# Five sentences in two lines. The vocabulary has no full stops, question marks and emoji.
+PARAGRAPH = "forty-two. seven! Is it nine?  eight 😀\n\none hundred ninety-nine."
 DOWN = "/-down"  # asks the server to answer nothing any more
 SERVICE_WORKER = "/service-worker.js"
 ISOLATION = {
@@ -111,6 +113,7 @@ def seen(web, serve, texts, translator, tmp_path_factory):
         "explorer": (home / "explorer.html").as_uri(),
         "texts": texts,
         "shown": SHOWN,
+        "paragraph": PARAGRAPH,
         "down": DOWN,
         "pictures": pictures,
     }
@@ -152,6 +155,18 @@ def test_page_n_best_matches_python(seen, translator):
         [[score for _, score in line] for line in seen["best"]], scores, atol=2e-4
     )
     assert re.fullmatch(r"\d+ ms for 2 sentences, on one thread", seen["time"])
+
+
+def test_page_translates_a_paragraph(seen, translator):
+    expected = translator.translate([PARAGRAPH])[0]
+    assert len(expected.sentences) == 5
+    assert seen["paragraph"]["whole"] == expected.text
+    assert "\n\n" in expected.text and "😀" in expected.text
+    assert [[text for text, _ in sentence] for sentence in seen["paragraph"]["sentences"]] == [
+        [sentence.text] for sentence in expected.sentences
+    ]
+    kept = f"{expected.kept_characters} of the characters are unknown"
+    assert f"for 5 sentences, on one thread; {kept}" in seen["paragraph"]["time"]
 
 
 def test_page_attention_matches_python(seen, translator):
@@ -206,6 +221,7 @@ def test_card_describes_the_model(seen, translator):
     }
     assert {**seen["card"], **known, "weights": "32-bit floats"} == seen["card"]
     assert "epoch" not in seen["card"]
+    assert seen["card"]["one input"].startswith("a text of any length; its sentences are")
 
 
 def test_page_works_offline(seen):
@@ -225,6 +241,7 @@ def test_isolated_page_uses_threads(seen):
 def test_axe_reports_no_problems(seen):
     """Neither on the page nor on the one that `plot attention` writes."""
     assert seen["axe"] == seen["explorer"] == {"light": [], "dark": []}
+    assert seen["paragraph"]["axe"] == []
 
 
 def test_nothing_is_wider_than_a_phone(seen):

@@ -8,7 +8,7 @@ const { chromium } = require("playwright-core");
 const AXE = readFileSync(require.resolve("axe-core/axe.min.js"), "utf8");
 const FLAGS = "--no-sandbox --disable-gpu --disable-dev-shm-usage --disable-background-networking --disable-component-update --disable-sync --no-first-run";
 const PATIENCE = 60_000;
-const { program, profile, address, isolated, held, file, explorer, texts, shown, down, pictures } = JSON.parse(readFileSync(0, "utf8"));
+const { program, profile, address, isolated, held, file, explorer, texts, shown, paragraph, down, pictures } = JSON.parse(readFileSync(0, "utf8"));
 
 const context = await chromium.launchPersistentContext(profile, { executablePath: program, args: FLAGS.split(" "), viewport: { width: 900, height: 900 } });
 context.setDefaultTimeout(PATIENCE);
@@ -31,6 +31,12 @@ async function translated(page, lines) {
   await page.waitForFunction((wanted) => document.documentElement.dataset.translated === wanted, lines.join("\n"));
   return page.evaluate(() => [...document.querySelectorAll("#translations fieldset")].map((line) =>
     [...line.querySelectorAll(".hypothesis")].map((found) => [found.querySelector("span").textContent, Number(found.querySelector("output").value)])));
+}
+
+/** Type a text, and return its translation as a whole and by sentence. */
+async function translatedText(page, text) {
+  const sentences = await translated(page, [text]);
+  return { whole: await page.locator("#whole").textContent(), sentences, time: await page.locator("#time").textContent() };
 }
 
 async function choose(page, name, value) {
@@ -99,6 +105,9 @@ seen.card = Object.fromEntries(await page.locator("#facts dt").evaluateAll((name
 seen.axe = { light: await accessibility(page, "light"), dark: await accessibility(page, "dark") };
 seen.widths = await widths(page, 360);
 
+await choose(page, "n_best", 1);
+seen.paragraph = await translatedText(page, paragraph);
+seen.paragraph.axe = await accessibility(page, "light", "web-page-paragraph");
 await choose(page, "n_best", 9); // more than the beam
 await page.locator("#failure").waitFor({ state: "visible" });
 seen.failure = await page.locator("#failure").textContent();

@@ -21,6 +21,8 @@ export function showCard({ model, threads }) {
     shortlist: model.shortlist && shortlistOf(model.shortlist),
     layers: layers.filter(Boolean).join(", "),
     "width of the model": config.model_dim,
+    "one input": inputOf(config),
+    "sentences per text in training": model.sentences_per_text,
     "longest sentence": `${config.max_length} tokens`,
     ...plain(metrics, OF_TRAINING),
     "agreement with the Keras model": readable(parity),
@@ -32,6 +34,10 @@ export function showCard({ model, threads }) {
   document.getElementById("facts").append(...shown.flatMap(([name, value]) => [tag("dt", NAMES[name] ?? name), tag("dd", value)]));
   document.getElementById("card").hidden = false;
 }
+
+const inputOf = ({ architecture }) => (architecture === "decoder"
+  ? "a prompt, which is not split"
+  : "a text of any length; its sentences are translated separately, unless splitSentences is false");
 
 const shortlistOf = (sizes) => `${sizes.for_every_text} tokens, and ${sizes.for_a_source_token} for each token of the source`;
 

@@ -2,6 +2,7 @@
 import { showAttention } from "./attention-view.mjs";
 import { showCard } from "./card.mjs";
 import { keepForOffline, serviceWorkerReady } from "./offline.mjs";
+import { joined, splitText } from "./sentences.mjs";
 
 const PAUSE = 200; // milliseconds after the last input before the text is translated
 const MAIN_SETTINGS = { beam_size: "Beam size", n_best: "Translations" };
@@ -12,7 +13,7 @@ find("loading").hidden = false;
 await serviceWorkerReady();
 const worker = new Worker("worker.mjs", { type: "module" });
 const waiting = new Map(); // the promises of calls, by number
-let [calls, wanted, chosen, timer] = [0, 0, undefined, undefined];
+let [calls, latest, chosen, timer] = [0, 0, undefined, undefined];
 
 worker.onmessage = ({ data: { id, result, error, progress } }) => {
   if (progress) return showProgress(progress);
@@ -61,42 +62,68 @@ function showSettings(rules) {
   }
 }
 
+const isDecoderOnly = () => loaded.model.config.architecture === "decoder";
+
 const settings = () => Object.fromEntries([...find("form").querySelectorAll("input")].map((input) => [input.name, input.valueAsNumber]));
 
-/** Translate all lines; stop when the text or a setting changes. */
+/** Translate the text, and show each sentence when it is translated; stop when the text or a setting changes. */
 async function translate() {
-  const current = ++wanted;
-  const lines = find("text").value.split("\n").filter((line) => line.trim());
-  const found = [];
+  const current = ++latest;
+  const text = find("text").value;
+  const split = isDecoderOnly() ? { sentences: text.split("\n").filter((line) => line.trim()) } : splitText(text, loaded.language);
+  const { sentences } = split;
+  const results = [];
   try {
-    for (const line of lines) {
-      if (lines.length > 1) find("time").textContent = `Sentence ${found.length + 1} of ${lines.length} …`;
-      found.push(await ask("translate", line, settings()));
-      if (current !== wanted) return;
+    for (const sentence of sentences) {
+      const result = await ask("translate", sentence, settings());
+      if (current !== latest) return;
+      results.push(result);
+      showLast(results, split);
+      if (results.length < sentences.length) find("time").textContent = `Sentence ${results.length + 1} of ${sentences.length} …`;
     }
     fail("");
   } catch (error) {
-    if (current === wanted) fail(error.message);
+    if (current === latest) fail(error.message);
   }
-  if (current === wanted) showTranslations(found);
+  if (current !== latest) return;
+  if (!results.length) showLast(results, split);
+  document.documentElement.dataset.translated = text; // for programs that wait for the translations
 }
 
-function showTranslations(found) {
-  find("translations").replaceChildren(...found.map(showTranslation));
-  find("results").hidden = find("attention").hidden = !found.length;
-  const time = found.reduce((sum, { milliseconds }) => sum + milliseconds, 0);
+/** Return the results of single sentences: one that is too long for the model has several. */
+const parts = (results) => results.flatMap((result) => result.sentences ?? [result]);
+
+/** Show the last result, and the translation of the text so far. */
+function showLast(results, split) {
+  if (results.length <= 1) clearTranslations();
+  find("translations").append(...parts(results.slice(-1)).map(showTranslation));
+  const sentences = parts(results);
+  const isText = sentences.length > 1 && !isDecoderOnly();
+  find("whole").textContent = isText ? joined(results.map(({ text }) => text), split).trim() : "";
+  find("whole").hidden = find("sentences-title").hidden = !isText;
+  find("translations").ariaLive = isText ? "off" : "polite"; // the whole text is read out
+  find("results").hidden = find("attention").hidden = !sentences.length;
+  const sum = (name) => sentences.reduce((total, sentence) => total + (sentence[name] ?? 0), 0);
+  const count = sentences.length === 1 ? "one sentence" : `${sentences.length} sentences`;
   const threads = loaded.threads === 1 ? "one thread" : `${loaded.threads} threads`;
-  find("time").textContent = `${Math.round(time)} ms for ${found.length === 1 ? "one sentence" : `${found.length} sentences`}, on ${threads}`;
-  // For programs that wait for the translations.
-  document.documentElement.dataset.translated = found.map(({ source }) => source).join("\n");
-  choose(found.length ? { source: found[0].source, hypothesis: found[0].hypotheses[0] } : undefined);
+  const kept = sum("keptCharacters") ? `; ${sum("keptCharacters")} of the characters are unknown to the model and stay as they are` : "";
+  find("time").textContent = `${Math.round(sum("milliseconds"))} ms for ${count}, on ${threads}${kept}`;
 }
 
-function showTranslation({ source, hypotheses }, line) {
+function clearTranslations() {
+  chosen = undefined;
+  find("translations").replaceChildren();
+  find("attention-view").hidden = true;
+}
+
+/** Return a sentence with its hypotheses. The first hypothesis of the model is chosen. */
+function showTranslation({ source, hypotheses }) {
   const legend = element("legend", { dir: "auto" }, source);
-  return element("fieldset", {}, legend, ...hypotheses.map((hypothesis, place) => {
-    const radio = element("input", { type: "radio", name: "hypothesis", checked: line === 0 && place === 0 });
+  return element("fieldset", {}, legend, ...hypotheses.map((hypothesis) => {
+    const isFirst = !chosen && hypothesis.ids.length > 0;
+    const radio = element("input", { type: "radio", name: "hypothesis", checked: isFirst });
     radio.onchange = () => choose({ source, hypothesis });
+    if (isFirst) choose({ source, hypothesis });
     const score = element("output", { title: "score: log-probability / length penalty + coverage penalty" }, hypothesis.score.toFixed(4));
     return element("label", { className: "hypothesis" }, radio, element("span", { dir: "auto" }, hypothesis.text), score);
   }));
@@ -107,6 +134,11 @@ async function choose(hypothesis) {
   chosen = hypothesis;
   if (!chosen || !find("attention").open) return;
   const status = find("attention-status");
+  if (!chosen.hypothesis.ids.length) {
+    find("attention-view").hidden = true;
+    status.textContent = "The model does not read this sentence: it stays as it is.";
+    return;
+  }
   status.textContent = "Computing …";
   try {
     const attention = await ask("attention", hypothesis.source, hypothesis.hypothesis.ids);
@@ -130,6 +162,7 @@ for (const event of ["input", "reset"]) {
 
 const loaded = await ask("open").catch((error) => { fail(error.message); throw error; });
 showSettings(loaded.model.settings);
+if (isDecoderOnly()) find("text-help").textContent = "Each line is a prompt, which the model continues while you type.";
 showCard(loaded);
 find("loading").hidden = true;
 find("form").hidden = false;

@@ -4,8 +4,10 @@ import { fieldsOf, textOf } from "./protobuf.mjs";
 import { SentencePieceProcessor } from "./runtime/sentencepiece.mjs";
 
 export const START_ID = 1;
-const END_ID = 2;
-const [MODEL_PIECES, PIECE_TEXT] = [1, 1]; // fields of sentencepiece_model.proto
+const [END_ID, UNKNOWN_ID] = [2, 3];
+// Fields of sentencepiece_model.proto, and its type of models whose pieces are words.
+const [MODEL_PIECES, PIECE_TEXT] = [1, 1];
+const [MODEL_TRAINER, TRAINER_TYPE, WORD_TYPE] = [2, 3, 3];
 const AROUND = /^[ \t\n\r\v\f]+|[ \t\n\r\v\f]+$/g; // Python's string.whitespace
 
 /**
@@ -15,11 +17,20 @@ const AROUND = /^[ \t\n\r\v\f]+|[ \t\n\r\v\f]+$/g; // Python's string.whitespace
 export async function openTokenizer(model) {
   const processor = new SentencePieceProcessor();
   await processor.load(model);
+  const [trainer] = fieldsOf(model, { start: 0, end: model.length }, MODEL_TRAINER);
+  const hasWordType = trainer !== undefined && fieldsOf(model, trainer, TRAINER_TYPE)[0]?.value === WORD_TYPE;
+  const lacking = new Map(); // whether the vocabulary lacks a character, by character
   let table; // the text of each piece, read on first use
 
   return {
     /** Return the ids of a text: its tokens and the end token. */
     encode: (text) => [...processor.encodeIds(text), END_ID],
+
+    /** Return whether the vocabulary lacks a character. One of words may lack all of them. */
+    lacks(character) {
+      if (!lacking.has(character)) lacking.set(character, !hasWordType && processor.encodeIds(character).includes(UNKNOWN_ID));
+      return lacking.get(character);
+    },
 
     /** Return the text of ids, up to the first end token, without whitespace around it. */
     decode(ids) {

@@ -7,17 +7,26 @@ import { openTranslator } from "./translate.mjs";
 const HELP = `node translate-cli.mjs [options] [TEXT ...]
 
 Translate the texts, or without texts the lines of standard input. Write one translation per line.
+The sentences of a text are translated separately.
 
-  --n-best N         write N translations of each text with scores: TEXT<tab>SCORE; default 1
-  --SETTING VALUE    any other search setting: --beam-size 4, --length-penalty 0.6, ...
-  --json             write one JSON object per text: source, text, score, ids, hypotheses, milliseconds
-  --help             this text`;
+  --n-best N             write N translations of each text with scores: TEXT<tab>SCORE; default 1
+  --SETTING VALUE        any other search setting: --beam-size 4, --length-penalty 0.6, ...
+  --language CODE        the language of the texts, for the ends of sentences; default: the model's
+  --no-split-sentences   the model reads each text as one sentence, exactly as it is
+  --json                 write one JSON object per text: source, text, score, ids, hypotheses,
+                         milliseconds, and if there are any sentences and keptCharacters
+  --help                 this text`;
+const OTHER_OPTIONS = {
+  language: { type: "string" },
+  "no-split-sentences": { type: "boolean" },
+  json: { type: "boolean" },
+  help: { type: "boolean" },
+};
 
 /** Return {values, positionals} of the command line. Each search setting is a numeric option. */
 function parsed(settings) {
   const numbers = Object.keys(settings).map((name) => [name.replaceAll("_", "-"), { type: "string" }]);
-  const options = { ...Object.fromEntries(numbers), json: { type: "boolean" }, help: { type: "boolean" } };
-  return parseArgs({ options, allowPositionals: true });
+  return parseArgs({ options: { ...Object.fromEntries(numbers), ...OTHER_OPTIONS }, allowPositionals: true });
 }
 
 function shown({ source, hypotheses, ...found }, { json, "n-best": nBest }) {
@@ -31,10 +40,11 @@ try {
   } else {
     const translator = await openTranslator();
     const { values, positionals } = parsed(translator.model.settings);
-    const chosen = Object.entries(values).filter(([name]) => name !== "json");
-    const settings = Object.fromEntries(chosen.map(([name, value]) => [name.replaceAll("-", "_"), Number(value)]));
+    const numbers = Object.entries(values).filter(([name]) => !(name in OTHER_OPTIONS));
+    const settings = Object.fromEntries(numbers.map(([name, value]) => [name.replaceAll("-", "_"), Number(value)]));
+    const options = { ...settings, language: values.language, splitSentences: !values["no-split-sentences"] };
     for await (const text of positionals.length ? positionals : createInterface({ input: process.stdin })) {
-      console.log(shown(await translator.translate(text, settings), values));
+      console.log(shown(await translator.translate(text, options), values));
     }
   }
 } catch (error) {

@@ -20,6 +20,14 @@ export interface Settings {
   no_repeat_ngram_size?: number;
 }
 
+/** Search settings, and how a text is read. */
+export interface TranslateOptions extends Settings {
+  /** Default: true. If false, the model reads the text as one sentence, exactly as it is. */
+  splitSentences?: boolean;
+  /** The code of the text's language, for the ends of sentences. Default: `Translator.language`. */
+  language?: string;
+}
+
 /** The rules of a setting, with the keys of JSON schema. */
 export interface SettingRule {
   type: "integer" | "number";
@@ -43,6 +51,8 @@ export interface Model {
   origin: Record<string, unknown>;
   /** Figures of the training run, by name. */
   metrics: Record<string, unknown>;
+  /** The mean number of sentences in a text of the validation data, or null if it is unknown. */
+  sentences_per_text: number | null;
   /** How closely the files agree with the Keras model. */
   parity: Record<string, unknown>;
   /** The sizes of the shortlist, if the model has one. */
@@ -55,17 +65,24 @@ export interface Model {
 
 export interface Hypothesis {
   text: string;
-  /** Log-probability / length penalty + coverage penalty. */
+  /** Log-probability / length penalty + coverage penalty. For several sentences, their sum. */
   score: number;
-  /** Tokens, and the end token unless the length limit cut the hypothesis. */
-  ids: number[];
+  /**
+   * Tokens, and the end token unless the length limit cut the hypothesis. The hypotheses of a text
+   * of several sentences have no ids: those of `sentences` have them.
+   */
+  ids?: number[];
 }
 
 /** The best hypothesis, and all of them. */
 export interface Translation extends Hypothesis {
   source: string;
-  /** Best first, at least one. */
+  /** Best first, at least one. Hypothesis k of a text joins hypothesis k of each sentence. */
   hypotheses: Hypothesis[];
+  /** The results of the sentences, if the text has several. */
+  sentences?: Translation[];
+  /** The number of characters that the vocabulary lacks, which stay as they are, if any. */
+  keptCharacters?: number;
   milliseconds: number;
 }
 
@@ -86,14 +103,19 @@ export interface Attention {
 export interface Translator {
   model: Model;
   threads: number;
+  /** The code of the source language: the model's if it is known, otherwise "en". */
+  language: string;
   /**
-   * Translate one sentence.
-   * @throws Error if the text is too long for the model or contains NUL, or if a setting is unknown
-   *   or out of range.
+   * Translate a text of any number of sentences and any length. The sentences are translated
+   * separately, and joined with the blanks and line breaks of the text. Characters that the
+   * vocabulary lacks, and sentences without letters and numbers, stay as they are. A decoder-only
+   * model continues the text, which is not split.
+   * @throws Error if the text contains NUL, if a setting is unknown or out of range, or if the text
+   *   is not split and too long for the model.
    */
-  translate(text: string, settings?: Settings): Promise<Translation>;
-  /** Return the attention of a translation. The first call loads another file. */
-  attention(text: string, ids: number[]): Promise<Attention>;
+  translate(text: string, options?: TranslateOptions): Promise<Translation>;
+  /** Return the attention of the translation of a sentence. The first call loads another file. */
+  attention(sentence: string, ids: number[], options?: Pick<TranslateOptions, "splitSentences">): Promise<Attention>;
 }
 
 export interface Options {

@@ -1,6 +1,9 @@
 // Translate texts in a browser, in a worker, and in Node. translate.d.mts has the types.
 import * as ort from "./runtime/ort.wasm.min.mjs";
+import { takeOut } from "./kept-characters.mjs";
 import { openSearch } from "./search.mjs";
+import { isLanguage } from "./sentences.mjs";
+import { translateText } from "./text-translation.mjs";
 import { START_ID, openTokenizer } from "./tokenizer.mjs";
 
 const FOLDER = new URL("./", import.meta.url);
@@ -23,46 +26,72 @@ export async function openTranslator({ folder = FOLDER, threads = usableThreads(
   const { generate } = await openSearch(ort, content[search], SESSION);
   const sourceTokenizer = await openTokenizer(content[source]);
   const targetTokenizer = source === target ? sourceTokenizer : await openTokenizer(content[target]);
+  const isDecoderOnly = model.config.architecture === "decoder";
+  const maxLength = model.config.max_length;
+  const sourceLanguage = isLanguage(model.origin.source_language) ? model.origin.source_language : "en";
   const inTurn = oneAfterTheOther();
   let scorer; // opened on the first call of `attention`
 
-  async function translateOne(text, settings) {
+  /** Translate a sentence exactly as it is; return undefined if it is too long. */
+  async function searchOne(sentence, settings) {
     const start = performance.now();
-    const [found] = await generate([encoded(text, sourceTokenizer)], settings);
-    if (Number.isNaN(found[0].score)) {
-      throw new Error(`text: expected at most ${model.config.max_length} tokens, got more; split it into sentences.`);
-    }
-    const possible = found.filter(({ score }, place) => place === 0 || score > NO_HYPOTHESIS);
+    const ids = sourceTokenizer.encode(sentence);
+    if (ids.length > maxLength) return undefined;
+    const [results] = await generate([ids], settings);
+    if (Number.isNaN(results[0].score)) return undefined;
+    const possible = results.filter(({ score }, rank) => rank === 0 || score > NO_HYPOTHESIS);
     const hypotheses = possible.map(({ ids, score }) => ({ text: targetTokenizer.decode(ids), score, ids }));
-    return { source: text, ...hypotheses[0], hypotheses, milliseconds: performance.now() - start };
+    return { source: sentence, ...hypotheses[0], hypotheses, milliseconds: performance.now() - start };
   }
 
-  async function attend(text, ids) {
+  async function translateOne(text, settings, splits, language) {
+    checkText(text);
+    const search = (sentence) => searchOne(sentence, settings);
+    const sentenceModel = { language, maxLength, lacks: sourceTokenizer.lacks, search };
+    const result = await (splits ? translateText(text, sentenceModel) : search(text));
+    if (!result) throw new Error(`text: expected at most ${maxLength} tokens, got more; split it into sentences.`);
+    return result;
+  }
+
+  /** Return whether texts are split: never those that the model continues. */
+  function isSplit(splitSentences) {
+    if (typeof splitSentences !== "boolean") throw new Error(`splitSentences: expected true or false, got ${splitSentences}.`);
+    return splitSentences && !isDecoderOnly;
+  }
+
+  async function attend(text, ids, splits) {
+    checkText(text);
     scorer ??= read(at(score)).then((file) => ort.InferenceSession.create(file, SESSION));
     scorer.catch(() => { scorer = undefined; }); // the next call tries again
-    const sourceIds = encoded(text, sourceTokenizer);
+    const sourceIds = sourceTokenizer.encode(splits ? takeOut(text, sourceTokenizer.lacks).text : text);
     const row = (values) => new ort.Tensor("int32", Int32Array.from(values), [1, values.length]);
     const { attention } = await (await scorer).run({ source_ids: row(sourceIds), target_ids: row(ids) }, ["attention"]);
     const [, layers, heads, rows, columns] = attention.dims;
     const [tokens, sourceTokens] = [targetTokenizer.pieces(ids), sourceTokenizer.pieces(sourceIds)];
     // A decoder-only model attends to the start token, the prompt, and earlier target tokens.
     const attended = [...sourceTokenizer.pieces([START_ID]), ...sourceTokens.slice(0, -1), ...tokens.slice(0, -1)];
-    const isDecoderOnly = model.config.architecture === "decoder";
     return { layers, heads, tokens, sourceTokens: isDecoderOnly ? attended : sourceTokens, shape: [rows, columns], weights: attention.data };
   }
 
   return {
     model,
     threads,
-    translate: async (text, settings = {}) => {
-      const chosen = checkedSettings(settings, model.settings);
-      return inTurn(() => translateOne(text, chosen));
+    language: sourceLanguage,
+    translate: async (text, { splitSentences = true, language = sourceLanguage, ...settings } = {}) => {
+      const resolved = checkedSettings(settings, model.settings);
+      const splits = isSplit(splitSentences);
+      if (!isLanguage(language)) throw new Error(`language: expected a language code such as "de", got ${JSON.stringify(language)}.`);
+      return inTurn(() => translateOne(text, resolved, splits, language));
     },
-    attention: (text, ids) => inTurn(() => attend(text, ids)),
+    attention: async (text, ids, { splitSentences = true } = {}) => {
+      const splits = isSplit(splitSentences);
+      return inTurn(() => attend(text, ids, splits));
+    },
   };
 }
 
-function encoded(text, tokenizer) {
+/** Refuse values that are not texts. */
+function checkText(text) {
   if (typeof text !== "string") throw new Error(`text: expected a string, got ${typeof text}.`);
   const found = NOT_TEXT.exec(text);
   if (found) {
@@ -70,7 +99,6 @@ function encoded(text, tokenizer) {
     const code = found[0].charCodeAt(0).toString(16).toUpperCase().padStart(4, "0");
     throw new Error(`text: expected text, got the character U+${code} at position ${place}; remove it.`);
   }
-  return tokenizer.encode(text);
 }
 
 /** Check search settings by the rules in model.json, and add the defaults of missing settings. */

@@ -5,9 +5,10 @@ import { openTranslator } from "./translate.mjs";
 const calls = {
   async open() {
     translator = await openTranslator({ onProgress: (progress) => postMessage({ progress }) });
-    return { model: translator.model, threads: translator.threads };
+    const { model, threads, language } = translator;
+    return { model, threads, language };
   },
-  translate: (text, settings) => translator.translate(text, settings),
+  translate: (text, options) => translator.translate(text, options),
   attention: (text, ids) => translator.attention(text, ids),
 };
 let translator;
