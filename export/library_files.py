@@ -1,6 +1,7 @@
 """Write a translator's folders for other libraries, and compare them with the Keras model."""
 
 import itertools
+import string
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -154,7 +155,8 @@ def _check_ctranslate2(path: Path, expected: ExpectedResults) -> Figures:
         figures[f"same_in_{search}"] = sum(_equal_tokens(model_ids[rows, 0], tokens))
         figures[f"same_without_padding_in_{search}"] = sum(equal)
         figures["largest_score_difference"] = max(figures["largest_score_difference"], difference)
-    decoded = [target.decode(result.hypotheses[0]).strip() for result in results]
+    pieces = [result.hypotheses[0] for result in results]
+    decoded = [target.decode(row).strip(string.whitespace) for row in pieces]
     texts = expected.translator.target_tokenizer.decode(tokens)
     parity.compare_texts("CTranslate2", "texts", decoded, texts, decoded)
     return figures

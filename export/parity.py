@@ -31,10 +31,14 @@ class ParityError(ValueError):
 
 
 def probe_texts(texts: list[str], tokenizer: SubwordTokenizer) -> list[str]:
-    """Return texts, followed by texts of random pieces if there are fewer than `PROBES` texts."""
+    """Return texts, followed by texts of random pieces if there are fewer than `PROBES` texts.
+
+    Pieces that are not text, such as single bytes, are left out.
+    """
     random = np.random.default_rng(0)
+    text_ids = np.array(tokenizer.text_ids() or [UNKNOWN_ID])
     random_ids = [
-        random.integers(UNKNOWN_ID + 1, tokenizer.vocab_size, size=random.integers(1, 9)).tolist()
+        text_ids[random.integers(0, len(text_ids), size=random.integers(1, 9))].tolist()
         for _ in range(PROBES - len(texts))
     ]
     return texts + [text or "?" for text in tokenizer.decode(random_ids)]

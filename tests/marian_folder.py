@@ -2,6 +2,7 @@
 made-up words.
 """
 
+import functools
 import io
 import json
 from pathlib import Path
@@ -82,6 +83,7 @@ def trained(side, pieces=67, texts=None, **options):
     return model.getvalue()
 
 
+@functools.cache
 def pieces_of(model):
     processor = sentencepiece.SentencePieceProcessor(model_proto=model)
     others = (processor.is_control, processor.is_unknown, processor.is_unused)
@@ -101,6 +103,17 @@ def vocabulary(models, dropped=(), tags=()):
         key=lambda piece: piece[::-1],
     )
     return {piece: row for row, piece in enumerate(["</s>", "<unk>", *tags, *pieces, "<pad>"])}
+
+
+def has_unknown_run(processor, vocabulary, text):
+    """Whether a text has several characters in a row that the SentencePiece model lacks, and that
+    are not a piece of the vocabulary: one unknown token in the family.
+    """
+    known = set("".join(pieces_of(processor.serialized_model_proto())))
+    return any(
+        len(piece) > 1 and known.isdisjoint(piece) and piece not in vocabulary
+        for piece in processor.encode(text, out_type=str)
+    )
 
 
 def config_of(rows, target_rows=None, **changes):

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+import sentencepiece
 from sentencepiece.sentencepiece_model_pb2 import ModelProto
 
 from tfk_transformer.config.model_options import TransformerConfig
@@ -141,9 +142,12 @@ def _side(tokenizer: SubwordTokenizer, start: str) -> SideFiles:
     text_tags = [
         piece.piece for piece in pieces if is_tag(piece.piece) and piece.type not in NEVER_FROM_TEXT
     ]
+    processor = sentencepiece.SentencePieceProcessor(model_proto=tokenizer.model)
+    # An import normalizes the language tokens, for example to lowercase.
+    spellings = {processor.normalize(tag): tag for tag in proto.trainer_spec.control_symbols}
     for piece in pieces:
         if piece.piece.startswith(MARK) and is_tag(piece.piece.removeprefix(MARK)):
-            piece.piece = piece.piece.removeprefix(MARK)
+            piece.piece = spellings.get(piece.piece, piece.piece.removeprefix(MARK))
             piece.type = Piece.UNUSED
     return SideFiles(
         [PAD_PIECE, start, END_PIECE, UNKNOWN_PIECE, *(piece.piece for piece in pieces)],

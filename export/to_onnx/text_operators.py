@@ -3,6 +3,8 @@
 Some of them are operators of onnxruntime-extensions.
 """
 
+import functools
+import itertools
 import string
 from collections.abc import Sequence
 
@@ -11,6 +13,11 @@ import onnx_ir as ir
 from onnx_ir import tape
 
 TEXT_OPERATORS = "ai.onnx.contrib"  # the domain of onnxruntime-extensions
+SURROGATE_ESCAPE = 0xDC00  # a byte from 0x80 on is this code point plus its value (PEP 383)
+# UTF-8: the first bytes of sequences from these values on, and the length of the sequences.
+FIRST_BYTES = ((0xF5, 0), (0xF0, 4), (0xE0, 3), (0xC2, 2), (0x80, 0), (0, 1))
+# The bounds of the second byte, where not all continuation bytes are valid after a first byte.
+SECOND_BYTES = {0xE0: (0xA0, 0xBF), 0xED: (0x80, 0x9F), 0xF0: (0x90, 0xBF), 0xF4: (0x80, 0x8F)}
 
 
 def write_tokenizer(op: tape.Tape, text: ir.Value, tokenizer: bytes) -> ir.Value:
@@ -48,7 +55,8 @@ def write_tokenizer(op: tape.Tape, text: ir.Value, tokenizer: bytes) -> ir.Value
 def write_detokenizer(op: tape.Tape, ids: ir.Value, pieces: Sequence[str]) -> ir.Value:
     """Join the pieces of ids (N, n_best, T) to texts (N, n_best).
 
-    The pieces of the end token and of padding are empty.
+    The pieces of the end token and of padding are empty. A byte that is not part of a UTF-8
+    sequence becomes U+FFFD.
     """
     # StringJoin crashes the process on an empty tensor: add one sentence, and one blank piece to
     # every sentence.
@@ -60,12 +68,76 @@ def write_detokenizer(op: tape.Tape, ids: ir.Value, pieces: Sequence[str]) -> ir
     is_blank = op.op("ReduceMin", [blank_ids, _constant(op, "last_axis", [2])])
     is_visible = op.op("Sub", [_constant(op, "one_id", np.array(1, "int32")), is_blank])
     visible_ids = op.op("Mul", [padded, is_visible])
+    if any(map(_byte, pieces)):
+        visible_ids = _without_invalid_bytes(op, visible_ids, pieces)
+        pieces = [*pieces, "\ufffd"]
     texts = op.op("Gather", [_constant(op, "pieces", np.array(pieces, object)), visible_ids])
     separator = _constant(op, "no_separator", np.array([""], object))
     join_inputs = [texts, separator, _constant(op, "last_axis", [2])]
     joined = op.op("StringJoin", join_inputs, domain=TEXT_OPERATORS)
     stripped = op.op("StringStrip", [joined], domain=TEXT_OPERATORS)
     return op.op("Slice", [stripped, _constant(op, "from", [0]), _constant(op, "to", [-1])])
+
+
+def _byte(piece: str) -> int:
+    """Return the value of a piece that is a byte of a longer UTF-8 sequence, or 0."""
+    return ord(piece) - SURROGATE_ESCAPE if len(piece) == 1 and "\udc80" <= piece <= "\udcff" else 0
+
+
+def _without_invalid_bytes(op: tape.Tape, ids: ir.Value, pieces: Sequence[str]) -> ir.Value:
+    """Replace the ids (N, n_best, T) of bytes outside of valid UTF-8 sequences by len(pieces)."""
+    values = np.array([*map(_byte, pieces)], "int32")
+    # By the value of a piece: the length of its sequence, and the bounds of the next three bytes.
+    table = np.array([_sequence_bounds(value) for value in range(256)], "int32")[values]
+    shape = op.op("Shape", [ids])
+    byte_values = op.op("Gather", [_constant(op, "byte_values", values), ids])
+    lengths = op.op("Gather", [_constant(op, "byte_lengths", table[:, 0]), ids])
+    one = _constant(op, "one_id", np.array(1, "int32"))
+    axis = _constant(op, "last_axis", [2])
+    for offset in (1, 2, 3):
+        following = _shifted(op, byte_values, offset, shape, axis)
+        low = _constant(op, f"lowest_{offset}", table[:, 2 * offset - 1])
+        high = _constant(op, f"highest_{offset}", table[:, 2 * offset])
+        at_least = op.op("GreaterOrEqual", [following, op.op("Gather", [low, ids])])
+        at_most = op.op("LessOrEqual", [following, op.op("Gather", [high, ids])])
+        fits = op.op("Cast", [op.op("And", [at_least, at_most])], {"to": ir.DataType.INT32})
+        lengths = op.op("Mul", [lengths, fits])  # 0 where no sequence begins
+    valid = op.op("GreaterOrEqual", [lengths, one])
+    for offset in (1, 2, 3):
+        preceding = _shifted(op, lengths, -offset, shape, axis)
+        longer = _constant(op, f"length_{offset + 1}", np.array(offset + 1, "int32"))
+        valid = op.op("Or", [valid, op.op("GreaterOrEqual", [preceding, longer])])
+    replacement = _constant(op, "replacement", np.array(len(pieces), "int32"))
+    return op.op("Where", [valid, ids, replacement])
+
+
+def _shifted(
+    op: tape.Tape, values: ir.Value, offset: int, shape: ir.Value, axis: ir.Value
+) -> ir.Value:
+    """Return, at each index of the last axis, the value at index + offset, or 0."""
+    before = max(0, -offset)
+    after = max(0, offset)
+    pads = _constant(op, f"shift_{offset}", [0, 0, before, 0, 0, after])
+    padded = op.op("Pad", [values, pads])
+    start = _constant(op, f"shift_from_{after}", [after])
+    length = op.op("Gather", [shape, axis])
+    return op.op("Slice", [padded, start, op.op("Add", [length, start]), axis])
+
+
+def _sequence_bounds(value: int) -> tuple[int, ...]:
+    """Return the length of the UTF-8 sequence that begins with a byte, and its bounds.
+
+    The bounds are the lowest and the highest value of each of the next three bytes. Value 0 stands
+    for all pieces that are not bytes of longer sequences.
+
+    Returns:
+        Seven numbers. The length is 0 for a byte that begins no sequence.
+    """
+    length = next((n for first, n in FIRST_BYTES if value >= first), 0)
+    bounds = [(0x80, 0xBF) if offset < length else (0, 0xFF) for offset in (1, 2, 3)]
+    if value in SECOND_BYTES:
+        bounds[0] = SECOND_BYTES[value]
+    return (length, *itertools.chain(*bounds))
 
 
 def write_best_label(
@@ -90,7 +162,9 @@ def _constant(op: tape.Tape, name: str, value: np.ndarray | Sequence[object] | i
     """Return the constant of this name; two tokenizers share the constants that both need."""
     array = np.asarray(value)
     if array.dtype == object:
-        encoded = np.vectorize(str.encode, otypes=[object])(array)
+        # The single bytes of `SubwordTokenizer.pieces` are not UTF-8.
+        encode = functools.partial(str.encode, errors="surrogateescape")
+        encoded = np.vectorize(encode, otypes=[object])(array)
         tensor = ir.StringTensor(encoded, shape=ir.Shape(array.shape))
     else:
         tensor = ir.tensor(array)

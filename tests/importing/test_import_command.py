@@ -136,7 +136,9 @@ def test_every_missing_file_is_named(copied, tmp_path):
     assert refused(copied).endswith(f"{copied} without model.safetensors (or pytorch_model.bin).")
     (copied / "model.safetensors").write_bytes(b"")
     assert refused(copied).endswith(f"{copied} without source.spm, vocab.json.")
-    assert refused(tmp_path / "none").endswith(f"{tmp_path / 'none'}, which is not a folder.")
+    assert refused(tmp_path / "none").endswith(
+        f"{tmp_path / 'none'}, which does not exist; check the path."
+    )
 
 
 def test_mismatched_arrays_are_named(copied):

@@ -273,6 +273,19 @@ def test_bad_folders_are_one_line(nllb, tmp_path):
     assert refused(nllb).endswith(f"{nllb} without tokenizer.json.")
 
 
+def test_extra_pieces_of_m2m100_are_text(tmp_path):
+    """The vocabulary has a piece that the SentencePiece model lacks."""
+    folder = write_m2m100(tmp_path / "m2m100", encoder_layers=1, decoder_layers=1)
+    path = folder / "vocab.json"
+    pieces = json.loads(path.read_text())
+    path.write_text(json.dumps({**pieces, "▁kalomi": len(pieces)}))
+    translator = import_model(folder, source_language="de", target_language="en")
+    tokenizer = translator.target_tokenizer
+    token = tokenizer.ids_of(["▁kalomi"])
+    assert tokenizer.decode([token]) == ["kalomi"]
+    assert token[0] not in tokenizer.encode(["kalomi"])[0]
+
+
 def test_only_mbart_50_is_supported(tmp_path):
     folder = write_mbart(tmp_path / "mbart")
     languages = {"source_language": "ar_AR", "target_language": "sl_SI"}

@@ -4,7 +4,7 @@ import json
 import re
 import reprlib
 from collections.abc import Iterable
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 from pydantic_core import ErrorDetails
@@ -22,6 +22,9 @@ class Record(BaseModel):
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+    # Whether an error proposes the nearest value. In a file that another program wrote, a value is
+    # not a typing error, and another value would change results.
+    proposes_values: ClassVar[bool] = True
 
     def __init__(self, /, **values: Any) -> None:
         try:
@@ -54,7 +57,7 @@ class Record(BaseModel):
             return f"{key}: {message}"
         hint = (
             nearest(str(item["input"]), re.findall("'([^']*)'", item["ctx"]["expected"]))
-            if item["type"] == "literal_error"
+            if cls.proposes_values and item["type"] == "literal_error"
             else ""
         )
         return (

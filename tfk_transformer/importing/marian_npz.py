@@ -17,7 +17,7 @@ from pydantic import ConfigDict, Field, model_validator
 from tfk_transformer.config.model_options import TransformerConfig
 from tfk_transformer.config.record import Record
 from tfk_transformer.importing.hugging_face.bart_layers import Array, layers_of, read_arrays
-from tfk_transformer.importing.hugging_face.model_folder import Arrays, first_line
+from tfk_transformer.importing.hugging_face.model_folder import Arrays, check_float, first_line
 from tfk_transformer.importing.imported import Imported
 from tfk_transformer.importing.vocabulary import (
     Piece,
@@ -29,7 +29,6 @@ from tfk_transformer.importing.vocabulary import (
     sentencepiece_model,
 )
 
-NPZ = ".npz"
 NPY = ".npy"  # of each array in an archive
 OPTIONS = "special:model.yml"
 MAX_OPTIONS_BYTES = 1_000_000  # Marian writes about 2,000
@@ -77,6 +76,7 @@ class MarianOptions(Record):
     """
 
     model_config = ConfigDict(extra="ignore", alias_generator=lambda name: name.replace("_", "-"))
+    proposes_values = False
 
     type: Literal["transformer"]
     dim_vocabs: tuple[int, int]
@@ -211,9 +211,12 @@ def _open_npz(path: Path) -> Iterator[Arrays]:
         def read(name: str) -> np.ndarray:
             try:
                 with archive.open(f"{name}{NPY}") as file:
-                    return np.lib.format.read_array(file, allow_pickle=False).astype("float32")
+                    array = np.lib.format.read_array(file, allow_pickle=False)
             except (zipfile.BadZipFile, ValueError, KeyError, OSError, EOFError) as error:
                 raise _load_error(path, error) from None
+            if name != OPTIONS:
+                check_float(path, name, str(array.dtype))
+            return array.astype("float32")
 
         yield Arrays(path, shapes, read)
 

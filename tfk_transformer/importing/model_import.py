@@ -6,14 +6,20 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
+from tfk_transformer.config.words import shorten
 from tfk_transformer.importing.hub import resolve_model_path
 from tfk_transformer.importing.hugging_face.m2m100 import read_m2m100
 from tfk_transformer.importing.hugging_face.marian import read_marian
 from tfk_transformer.importing.hugging_face.mbart import read_mbart
 from tfk_transformer.importing.hugging_face.model_folder import CONFIG, check_model_files, read_json
+from tfk_transformer.importing.hugging_face.path_problems import (
+    NPZ,
+    check_model_path,
+    folder_type,
+)
 from tfk_transformer.importing.imported import Imported
 from tfk_transformer.importing.languages import Languages, check_no_languages
-from tfk_transformer.importing.marian_npz import NPZ, read_marian_file
+from tfk_transformer.importing.marian_npz import read_marian_file
 from tfk_transformer.models.transformer import Transformer
 from tfk_transformer.pipelines.translator import Translator
 from tfk_transformer.tokenizers.subword_tokenizer import SubwordTokenizer
@@ -62,6 +68,7 @@ def import_model(
             is a file of Marian and PyYAML is not installed.
     """
     path = resolve_model_path(model)
+    check_model_path(path)
     languages = Languages(source_language, target_language)
     if path.suffix == NPZ:
         check_no_languages(languages, "Marian")
@@ -100,7 +107,8 @@ def _read_folder(
     """Return the model in a folder in Hugging Face's layout.
 
     Raises:
-        ValueError: if files are missing, `vocab` is not empty, or the family is not supported.
+        ValueError: if files are missing, `vocab` is not empty, the family is not supported, or the
+            weights are quantized.
     """
     check_model_files(path, [CONFIG])
     if vocab:
@@ -112,7 +120,13 @@ def _read_folder(
     if (family := values.get("model_type")) not in FAMILIES:
         raise ValueError(
             f"folder: expected a model_type of {', '.join(FAMILIES)} in {path / CONFIG}, got "
-            f"{family!r}."
+            f"{family!r}{folder_type(path)}."
+        )
+    if quantization := values.get("quantization_config"):
+        raise ValueError(
+            f"folder: expected weights that are not quantized, got a quantization_config in "
+            f"{path / CONFIG}, {shorten(str(quantization))}; use the original model, or dequantize "
+            "it and save it in float32."
         )
     return FAMILIES[family](path, values, languages)
 

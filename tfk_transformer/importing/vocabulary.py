@@ -1,6 +1,7 @@
 """Conversion of vocabularies and SentencePiece models of other libraries to this project's ids."""
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+import unicodedata
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
@@ -45,6 +46,7 @@ class Vocabulary(NamedTuple):
     pieces: tuple[str, ...]
     rows: np.ndarray  # int (V,): the row of each id in the family's tables
     silent: np.ndarray  # bool (V,): tokens that the family never predicts or has no row for
+    texts: frozenset[str]  # the family's pieces that stand for text, special tokens included
 
     def bias(self, family_bias: np.ndarray) -> np.ndarray:
         """Return the output bias (V,), from the bias of the family's rows (rows,)."""
@@ -126,7 +128,8 @@ def remap_vocabulary(
     silent = np.isin(all_rows, list(never_predicted))
     silent[len(texts) :] = True
     silent[START_ID] |= not special.dedicated_start
-    return Vocabulary((*texts, *extra_texts), all_rows, silent)
+    named = frozenset(piece for piece, row in pieces.items() if row not in never_predicted)
+    return Vocabulary((*texts, *extra_texts), all_rows, silent, named)
 
 
 def parse_sentencepiece(model: bytes, name: str) -> ModelProto:
@@ -160,15 +163,13 @@ def text_pieces(proto: ModelProto) -> list[str]:
 
 
 def sentencepiece_model(
-    proto: ModelProto,
-    vocabulary: Vocabulary,
-    tags: Sequence[str] = (),
-    missing_type: int = Piece.UNUSED,
+    proto: ModelProto, vocabulary: Vocabulary, tags: Sequence[str] = ()
 ) -> bytes:
     """Return a SentencePiece model that segments like `proto` and has the ids of a vocabulary.
 
-    Texts are never segmented into tokens that `proto` lacks. The scores and types of the other
-    tokens and the normalization stay.
+    The scores and types of the pieces of `proto` and the normalization stay. The other tokens are
+    decoded if they are text, but texts are only segmented into those of characters that `proto`
+    lacks: a family looks up such characters in its vocabulary, too.
 
     Args:
         proto: the model.
@@ -176,31 +177,23 @@ def sentencepiece_model(
             are segmented further.
         tags: tokens of the vocabulary that become one piece each where a text has them after a
             blank or at its start.
-        missing_type: the type of the tokens that `proto` lacks. Unused tokens are decoded, and
-            control tokens are not. Control tokens are always used in a model of another type than
-            "unigram", which would merge pieces to unused ones first.
 
     Raises:
-        ValueError: if there are tags, and `proto` is not of type "unigram".
+        ValueError: if there are tags, and `proto` is not of type "unigram", or two tags are the
+            same after normalization.
     """
     if tags and proto.trainer_spec.model_type != UNIGRAM:
         raise ValueError(
             "tokenizer: expected a model of type unigram for a vocabulary with language tokens, "
             f"such as {tags[0]}, got type {TYPES[proto.trainer_spec.model_type]}."
         )
-    missing_type = missing_type if proto.trainer_spec.model_type == UNIGRAM else Piece.CONTROL
-    originals = {piece.piece: piece for piece in proto.pieces}
-    # The normalized form of a tag has SentencePiece's mark of the start of a word.
-    processor = sentencepiece.SentencePieceProcessor(model_proto=proto.SerializeToString())
-    tag_pieces = {tag: processor.normalize(tag) for tag in tags}
     # The self tests are left out: they have the family's ids.
     converted = ModelProto(
         trainer_spec=proto.trainer_spec,
         normalizer_spec=proto.normalizer_spec,
         denormalizer_spec=proto.denormalizer_spec,
     )
-    for token, text in enumerate(vocabulary.pieces):
-        converted.pieces.add(**_piece(token, text, originals, tag_pieces, missing_type))
+    converted.pieces.extend(_pieces(proto, vocabulary, _tag_pieces(proto, tags)))
     special_tokens = TrainerSpec(
         vocab_size=len(vocabulary.pieces),
         pad_id=PAD_ID,
@@ -211,33 +204,84 @@ def sentencepiece_model(
         bos_piece=vocabulary.pieces[START_ID],
         eos_piece=vocabulary.pieces[END_ID],
         unk_piece=vocabulary.pieces[UNKNOWN_ID],
+        control_symbols=tags,  # in the family's spelling, for exports
     )
+    converted.trainer_spec.ClearField("control_symbols")
     converted.trainer_spec.MergeFrom(special_tokens)
     return bytes(converted.SerializeToString())
 
 
-def _piece(
-    token: int,
-    text: str,
-    originals: Mapping[str, Piece],
-    tag_pieces: Mapping[str, str],
-    missing_type: int,
-) -> dict[str, object]:
-    """Return the fields of a token's piece."""
-    if token <= UNKNOWN_ID:
-        return {
-            "piece": text,
-            "score": 0.0,
-            "type": Piece.UNKNOWN if token == UNKNOWN_ID else Piece.CONTROL,
-        }
-    # All other scores are log-probabilities, so the best segmentation has this piece.
-    if text in tag_pieces:
-        return {"piece": tag_pieces[text], "score": 0.0, "type": Piece.NORMAL}
-    if text not in originals:
-        return {"piece": text, "score": 0.0, "type": missing_type}
-    original = originals[text]
-    return {
-        "piece": text,
-        "score": original.score,
-        "type": Piece.CONTROL if original.type == Piece.UNKNOWN else original.type,
-    }
+def _tag_pieces(proto: ModelProto, tags: Sequence[str]) -> dict[str, str]:
+    """Return the piece of each tag: its normalized form, with the mark of the start of a word.
+
+    Raises:
+        ValueError: if two tags have the same form.
+    """
+    processor = sentencepiece.SentencePieceProcessor(model_proto=proto.SerializeToString())
+    tag_pieces: dict[str, str] = {}
+    for tag in tags:
+        piece = processor.normalize(tag)
+        if same := [other for other, form in tag_pieces.items() if form == piece]:
+            raise ValueError(
+                "tokenizer: expected language tokens that differ after normalization, got "
+                f"{same[0]} and {tag}, which the SentencePiece model both reads as {piece}."
+            )
+        tag_pieces[tag] = piece
+    return tag_pieces
+
+
+def _pieces(
+    proto: ModelProto, vocabulary: Vocabulary, tag_pieces: Mapping[str, str]
+) -> Iterator[Piece]:
+    """Yield the piece of each token of a vocabulary."""
+    special = vocabulary.pieces[:UNKNOWN_ID]
+    yield from (Piece(piece=text, score=0.0, type=Piece.CONTROL) for text in special)
+    yield Piece(piece=vocabulary.pieces[UNKNOWN_ID], score=0.0, type=Piece.UNKNOWN)
+    originals = {piece.piece: piece for piece in proto.pieces}
+    borrowed = _borrowed_pieces(proto, vocabulary.texts)
+    # The score of unknown characters follows from the lowest one, which must not change.
+    scores = (piece.score for piece in proto.pieces if piece.type == Piece.NORMAL)
+    lowest = min(scores, default=0.0)
+    for text in vocabulary.pieces[UNKNOWN_ID + 1 :]:
+        if text in tag_pieces:
+            # All other scores are log-probabilities, so the best segmentation has this piece.
+            yield Piece(piece=tag_pieces[text], score=0.0, type=Piece.NORMAL)
+        elif text in originals:
+            yield _without_unknown(originals[text])
+        elif text in borrowed:
+            yield Piece(piece=text, score=lowest, type=Piece.NORMAL)
+        elif text in vocabulary.texts:
+            # Texts are not segmented into unused pieces. Byte pair encoding also merges to them,
+            # and splits them again, so they must be the last to merge.
+            yield Piece(piece=text, score=lowest - 1, type=Piece.UNUSED)
+        else:
+            yield Piece(piece=text, score=0.0, type=Piece.CONTROL)
+
+
+def _borrowed_pieces(proto: ModelProto, texts: Iterable[str]) -> set[str]:
+    """Return the texts of only such characters as `proto` lacks, such as an apostrophe.
+
+    Characters of other scripts are left out: a family looks up a run of them, such as a word, as a
+    whole, and its vocabulary rarely has it.
+    """
+    if any(piece.type == Piece.BYTE for piece in proto.pieces):
+        return set()
+    characters = {character for text in text_pieces(proto) for character in text}
+    scripts = {"", *map(_script, characters)}
+    lacking = {character for text in texts for character in text} - characters
+    lacking = {character for character in lacking if _script(character) in scripts}
+    return {text for text in texts if lacking.issuperset(text)}
+
+
+def _script(character: str) -> str:
+    """Return the first word of the name of a letter, mark or digit, such as LATIN, or else ""."""
+    is_text = unicodedata.category(character)[0] in "LMN"
+    return unicodedata.name(character, "").partition(" ")[0] if is_text else ""
+
+
+def _without_unknown(piece: Piece) -> Piece:
+    """Return a piece, as a control piece if it is the unknown one: a model has only one."""
+    control = piece.type == Piece.UNKNOWN
+    return Piece(
+        piece=piece.piece, score=piece.score, type=Piece.CONTROL if control else piece.type
+    )

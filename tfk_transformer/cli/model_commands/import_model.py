@@ -99,11 +99,13 @@ def command(
     is written unless all files of the model fit together.
     """
     from tfk_transformer.importing.hub import is_name
-    from tfk_transformer.importing.hugging_face import model_folder
+    from tfk_transformer.importing.hugging_face import model_folder, path_problems
 
     check_input_files(probes=probes)
     check_new_folder(out)
-    if not (is_name(model) or Path(model).is_file()):
+    if not is_name(model):
+        path_problems.check_model_path(Path(model))
+    if Path(model).is_dir():
         model_folder.check_model_files(Path(model), [model_folder.CONFIG])
     texts = probes.read_text(encoding="utf-8").splitlines() if probes else []
     with steps(quiet, verbose) as begin:

@@ -16,6 +16,7 @@ class BartConfig(Record):
     """The values of a config.json on which results depend. Other values are ignored."""
 
     model_config = ConfigDict(extra="ignore")
+    proposes_values = False
 
     vocab_size: int
     d_model: int

@@ -167,8 +167,8 @@ def read_arrays(
         expectation: the start of the error message.
 
     Raises:
-        ValueError: if the arrays of the file do not match the configuration; the message names all
-            problems.
+        ValueError: if the arrays of the file do not match the configuration, where the message
+            names all problems, or have numbers that are not finite.
     """
     if bias is not None and bias.name in file.shapes:
         arrays = {**arrays, OUTPUT_BIAS: bias}
@@ -177,6 +177,14 @@ def read_arrays(
     shapes = {name: shape for name, shape in file.shapes.items() if name not in ignored}
     if problems := array_problems(expected, shapes, most=20):
         raise ValueError(f"{expectation} in {file.path}, got {problems}")
-    weights = {name: array.convert(file.read(array.name)) for name, array in arrays.items()}
+    weights = {}
+    for name, array in arrays.items():
+        values = file.read(array.name)
+        if not np.isfinite(values).all():
+            raise ValueError(
+                f"{expectation} to be finite in {file.path}, got {np.sum(~np.isfinite(values)):,} "
+                f"NaN or infinite numbers in '{array.name}'; save the model again, in float32."
+            )
+        weights[name] = array.convert(values)
     zeros = np.zeros(vocabulary.rows.max() + 1, "float32")
     return {**weights, OUTPUT_BIAS: vocabulary.bias(weights.get(OUTPUT_BIAS, zeros))}

@@ -1,5 +1,6 @@
 """M2M100 and NLLB in Hugging Face's layout: one architecture with two tokenizers."""
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Self
@@ -56,6 +57,17 @@ M2M100_LANGUAGES = {
 }
 
 
+TOKENIZER_CLASSES = (
+    None,
+    "M2M100Tokenizer",
+    "NllbTokenizer",
+    "NllbTokenizerFast",
+    "PreTrainedTokenizerFast",
+    "TokenizersBackend",
+)
+SMALL100 = re.compile("small-?100", re.IGNORECASE)
+
+
 class M2M100Config(MultilingualConfig):
     """The values of a config.json of M2M100 or NLLB on which results depend."""
 
@@ -92,9 +104,38 @@ def read_m2m100(folder: Path, values: Mapping[str, Any], languages: Languages) -
             or values are not supported.
     """
     hf_config = M2M100Config(**values)
+    _check_tokenizer_class(folder, values)
     return read_multilingual(
         folder, values, languages, hf_config, _read_tokens(folder), _read_weights
     )
+
+
+def _check_tokenizer_class(folder: Path, values: Mapping[str, Any]) -> None:
+    """Refuse models of this architecture with languages in other places, such as SMaLL-100.
+
+    Raises:
+        ValueError: if the tokenizer's class or a name of the model indicates such a model.
+    """
+    tokenizer = read_json(folder / TOKENIZER_CONFIG)
+    tokenizer_class = tokenizer.get("tokenizer_class")
+    names = [str(config.get("_name_or_path")) for config in (values, tokenizer)]
+    names += [str(tokenizer.get("name_or_path")), folder.resolve().name]
+    # The hub's cache names a folder by its commit, two levels below the name of the model.
+    names += [part for part in folder.parts[-3:-2] if part.startswith("models--")]
+    if (folder / "tokenization_small100.py").exists() or SMALL100.search(" ".join(names)):
+        tokenizer_class = "SMaLL-100"
+    if tokenizer_class not in TOKENIZER_CLASSES:
+        raise ValueError(
+            "tokenizer: expected the tokenizer_class M2M100Tokenizer or NllbTokenizer in "
+            f"{folder}, got {tokenizer_class}. Other tokenizers put languages in other places, "
+            "SMaLL-100 the target language before the source; import an M2M100 or NLLB-200 model."
+        )
+    if tokenizer.get("legacy_behaviour"):
+        raise ValueError(
+            f"tokenizer: expected legacy_behaviour False in {folder / TOKENIZER_CONFIG}, got True, "
+            "which puts the source language after the text; import a model that was trained "
+            "without it."
+        )
 
 
 def _read_tokens(folder: Path) -> Tokens:

@@ -27,6 +27,7 @@ from tfk_transformer.importing.hugging_face.bart_layers import (
 )
 from tfk_transformer.importing.hugging_face.model_folder import (
     GENERATION,
+    TOKENIZER_CONFIG,
     Arrays,
     check_model_files,
     open_arrays,
@@ -157,7 +158,18 @@ def read_marian(folder: Path, values: Mapping[str, Any], languages: Languages) -
         hf_config.max_position_embeddings,
         never_predicted,
     )
+    if added := _added_tokens(folder, {*source.vocabulary.texts, *target.vocabulary.texts}):
+        notes += (f"added tokens are not imported, and are text here: {', '.join(added)}",)
     return Imported(config, arrays, source.model, target.model, "MarianMT", search, notes)
+
+
+def _added_tokens(folder: Path, pieces: Collection[str]) -> list[str]:
+    """Return the tokens that were added to the tokenizer, and that its vocabularies lack."""
+    decoder = read_json(folder / TOKENIZER_CONFIG).get("added_tokens_decoder")
+    entries = decoder.values() if isinstance(decoder, dict) else ()
+    contents = [str(entry.get("content")) for entry in entries if isinstance(entry, dict)]
+    tokens = dict.fromkeys([*read_json(folder / "added_tokens.json"), *contents])
+    return [token for token in tokens if token not in pieces]
 
 
 def _read_sides(folder: Path, hf_config: MarianConfig) -> tuple[SideTokenizer, SideTokenizer]:

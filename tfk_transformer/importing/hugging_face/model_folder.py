@@ -8,6 +8,11 @@ import numpy as np
 import safetensors
 
 from tfk_transformer.config.json_text import parse_json_object
+from tfk_transformer.importing.hugging_face.path_problems import (
+    check_model_path,
+    check_no_pointers,
+    missing_files_error,
+)
 from tfk_transformer.importing.vocabulary import END_PIECE, PAD_PIECE, UNKNOWN_PIECE
 
 CONFIG = "config.json"
@@ -20,6 +25,10 @@ INDEX = ".index.json"  # suffix of the file that maps arrays to files of sharded
 Shapes = dict[str, tuple[int, ...]]
 
 
+# The types of weights that are read, in safetensors files, and in NumPy and PyTorch.
+FLOATS = ("F64", "F32", "F16", "BF16", "float64", "float32", "float16", "bfloat16")
+
+
 class Arrays(NamedTuple):
     """The arrays of a file of weights."""
 
@@ -28,22 +37,34 @@ class Arrays(NamedTuple):
     read: Callable[[str], np.ndarray]  # returns the array of this name as float32
 
 
+def check_float(path: Path, name: str, dtype: str) -> None:
+    """Refuse an array of integers or of 8-bit floats, whose scales are elsewhere.
+
+    Raises:
+        ValueError: with the array and its type.
+    """
+    if dtype not in FLOATS:
+        raise ValueError(
+            f"folder: expected weights in float32, float16 or bfloat16 in {path}, got {dtype} for "
+            f"'{name}'; use the original model, or dequantize it and save it in float32."
+        )
+
+
 def check_model_files(folder: Path, names: Iterable[str]) -> None:
     """Refuse a folder without weights or without some other files.
 
     Raises:
-        ValueError: with the names of all missing files.
+        ValueError: with the names of all missing files, or the type of a path that is not a folder.
     """
+    check_model_path(folder)
+    names = list(names)
     missing = [name for name in names if not (folder / name).is_file()]
-    if not _weights_path(folder).is_file():
+    weights = _weights_path(folder)
+    if not weights.is_file():
         missing.append(f"{SAFETENSORS} (or {PICKLE})")
     if missing:
-        got = (
-            f"{folder} without {', '.join(missing)}"
-            if folder.is_dir()
-            else f"{folder}, which is not a folder"
-        )
-        raise ValueError(f"folder: expected a model in Hugging Face's layout, got {got}.")
+        raise missing_files_error(folder, missing)
+    check_no_pointers([weights, *(folder / name for name in names)])
 
 
 def read_json(path: Path) -> dict[str, Any]:
@@ -100,15 +121,14 @@ def _open_safetensors(path: Path) -> Arrays:
     try:
         file = safetensors.safe_open(path, framework="np")
         names = file.keys()  # the file itself is not iterable
-        shapes = {name: tuple(file.get_slice(name).get_shape()) for name in names}
+        slices = {name: file.get_slice(name) for name in names}
+        shapes = {name: tuple(array.get_shape()) for name, array in slices.items()}
     except (safetensors.SafetensorError, OSError) as error:
         raise _load_error(path, error) from None
 
     def read(name: str) -> np.ndarray:
-        try:
-            return file.get_tensor(name).astype("float32")
-        except (TypeError, ValueError) as error:  # of types that NumPy lacks
-            raise _load_error(path, error) from None
+        check_float(path, name, slices[name].get_dtype())
+        return file.get_tensor(name).astype("float32")
 
     return Arrays(path, shapes, read)
 
@@ -140,7 +160,12 @@ def _open_pickle(path: Path) -> Arrays:
     ):
         raise _load_error(path, "expected tensors by name")
     shapes = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
-    return Arrays(path, shapes, lambda name: tensors[name].float().numpy())
+
+    def read(name: str) -> np.ndarray:
+        check_float(path, name, str(tensors[name].dtype).removeprefix("torch."))
+        return tensors[name].float().numpy()
+
+    return Arrays(path, shapes, read)
 
 
 def _open_sharded(path: Path, open_file: Callable[[Path], Arrays]) -> Arrays:

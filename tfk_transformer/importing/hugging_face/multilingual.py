@@ -41,7 +41,6 @@ from tfk_transformer.importing.vocabulary import (
     END_PIECE,
     PAD_PIECE,
     UNKNOWN_PIECE,
-    Piece,
     Vocabulary,
     check_special_rows,
     remap_vocabulary,
@@ -131,7 +130,7 @@ def read_multilingual(
     check_languages(languages, tokens.languages, tokens.family)
     source_row, target_row = (tokens.languages[str(language)] for language in languages)
     vocabulary = _vocabulary(tokens, hf_config, target_row, folder)
-    model = sentencepiece_model(tokens.model, vocabulary, missing_type=Piece.CONTROL)
+    model = sentencepiece_model(tokens.model, vocabulary)
     # The last id with this row: the start token, which precedes it, may have the same row.
     source_language = int(np.flatnonzero(vocabulary.rows == source_row)[-1])
     config = hf_config.to_transformer_config(len(vocabulary.pieces), source_language)
@@ -140,7 +139,7 @@ def read_multilingual(
         values,
         read_json(folder / GENERATION),
         hf_config.max_position_embeddings,
-        [],
+        [[row] for row in (hf_config.pad_token_id, *tokens.languages.values())],
         leading_tokens=2,
         replaced=["forced_bos_token_id"],
     )

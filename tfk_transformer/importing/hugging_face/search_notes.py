@@ -3,19 +3,38 @@
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-SETTING_NAMES = {"num_beams": "beam_size", "no_repeat_ngram_size": "no_repeat_ngram_size"}
+# Settings with the same meaning here. Lengths are converted, see `_lengths`.
+SETTING_NAMES = {
+    "num_beams": "beam_size",
+    "no_repeat_ngram_size": "no_repeat_ngram_size",
+}
 # The values at which unsupported settings have no effect. Other values are noted.
 NEUTRAL: dict[str, object] = {
     "repetition_penalty": 1.0,
+    "encoder_repetition_penalty": 1.0,
     "encoder_no_repeat_ngram_size": 0,
-    "min_length": 0,
     "num_beam_groups": 1,
+    "num_return_sequences": 1,
     "diversity_penalty": 0.0,
     "do_sample": False,
-    "forced_bos_token_id": None,
+    "early_stopping": True,
+    "penalty_alpha": None,
+    "guidance_scale": 1.0,
+    "exponential_decay_length_penalty": None,
+    "sequence_bias": None,
+    "force_words_ids": None,
     "suppress_tokens": [],
     "begin_suppress_tokens": [],
+    "renormalize_logits": False,
+    "forced_eos_token_id": None,
 }
+EFFECTS = {
+    "renormalize_logits": "scores include the probability of tokens that are never predicted",
+    "forced_eos_token_id": "a translation that reaches max_length has no end token",
+    "early_stopping": "the search ends when as many translations are complete as there are beams",
+}
+# Tokens that generate takes from generation_config.json, and an import from config.json.
+TOKENS = ("decoder_start_token_id", "eos_token_id", "forced_bos_token_id")
 
 
 def convert_search_settings(
@@ -36,7 +55,11 @@ def convert_search_settings(
         leading_tokens: the number of tokens that Hugging Face's `max_length` counts before the
             first predicted one. Defaults to 1, the start token.
         replaced: settings that the selected languages replace.
+
+    Raises:
+        ValueError: if generation_config.json has other special tokens than config.json.
     """
+    _check_tokens(config, generation, replaced)
     pairs = [*config.items(), *generation.items()]
     values = {name: value for name, value in pairs if value is not None}
     settings = {
@@ -44,12 +67,11 @@ def convert_search_settings(
         for theirs, ours in SETTING_NAMES.items()
         if isinstance(values.get(theirs), int) and values[theirs] > 0
     }
-    if isinstance(longest := values.get("max_length"), int):
-        settings["max_length"] = max(1, min(longest, positions) - leading_tokens)
+    settings |= _lengths(values, positions, leading_tokens)
     notes = [
-        f"{name} {values[name]} is not imported"
+        f"{name} {values[name]} is not imported" + (f": {EFFECTS[name]}" if name in EFFECTS else "")
         for name, neutral in NEUTRAL.items()
-        if name not in replaced and values.get(name, neutral) != neutral
+        if values.get(name, neutral) != neutral
     ]
     bad_words = values.get("bad_words_ids", [])
     if not isinstance(bad_words, list) or any(ids not in never_predicted for ids in bad_words):
@@ -62,3 +84,37 @@ def convert_search_settings(
             "value"
         )
     return settings, tuple(notes)
+
+
+def _lengths(values: Mapping[str, Any], positions: int, leading_tokens: int) -> dict[str, int]:
+    """Return the limits of lengths, which here count the end token, but no leading tokens."""
+    lengths = {}
+    # New tokens are those after the start token.
+    longest = values.get("max_length")
+    if isinstance(new_tokens := values.get("max_new_tokens"), int):
+        longest = new_tokens + 1
+    if isinstance(longest, int):
+        lengths["max_length"] = max(1, min(longest, positions) - leading_tokens)
+    shortest = values.get("min_length")
+    if isinstance(new_tokens := values.get("min_new_tokens"), int):
+        shortest = new_tokens + 1
+    # The end token may follow the tokens that the limit counts.
+    if isinstance(shortest, int) and shortest > leading_tokens:
+        lengths["min_length"] = shortest - leading_tokens + 1
+    return lengths
+
+
+def _check_tokens(
+    config: Mapping[str, Any], generation: Mapping[str, Any], replaced: Collection[str]
+) -> None:
+    problems = []
+    for name in TOKENS:
+        expected = config.get(name)
+        value = generation.get(name)
+        if name not in replaced and value not in (None, expected, [expected]):
+            problems.append(f"{name} {value} instead of {expected}")
+    if problems:
+        raise ValueError(
+            "generation_config.json: expected the tokens of config.json, with which the model is "
+            f"imported, got {'; '.join(problems)}; correct one of the files."
+        )
