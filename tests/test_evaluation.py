@@ -3,6 +3,7 @@ import onnxruntime
 import pytest
 import sacrebleu
 
+from tfk_transformer import evaluation
 from tfk_transformer.datasets import Pair
 from tfk_transformer.evaluation import evaluate
 from tfk_transformer.export.runtime.onnx_readers import OnnxTranslator
@@ -124,6 +125,107 @@ def test_timing_opens_no_files(exported, settings, monkeypatch):
 
     evaluate(Watched(), pairs(*[["seven", "sieben"]] * 65), **settings)
     assert opened == [2, 2]  # for one text alone, and for these
+
+
+CHINESE = [
+    "一只棕色的狗在雪地里奔跑。",
+    "两个孩子在公园里踢足球。",
+    "她昨天买了一本关于历史的书。",
+    "火车将在下午3点25分到达北京。",
+    "科学家发现了一种新的鸟类。",
+    "这家餐厅的鱼非常好吃，但是有点贵。",
+    "我们明天去海边，如果天气好的话。",
+    "他每天早上喝一杯咖啡，然后去上班。",
+    "这座桥建于1937年，长2737米。",
+    "请把窗户关上，外面很冷。",
+]
+JAPANESE = ["茶色い犬が雪の中を走っています。", "二人の子供が公園でサッカーをしています。"]
+THAI = ["สุนัขสีน้ำตาลกำลังวิ่งอยู่ในหิมะ", "เด็กสองคนกำลังเล่นฟุตบอลในสวนสาธารณะ"]
+
+
+def evaluated(targets, **options):
+    """Evaluate translations that lack the second character of each target."""
+    wrong = [target[:1] + target[2:] for target in targets]
+    translator = Dictionary(dict(zip(map(str, range(len(targets))), wrong, strict=True)))
+    return evaluate(translator, [(str(i), target) for i, target in enumerate(targets)], **options)
+
+
+@pytest.mark.parametrize("language", ["zh", "zh_CN", "zho_Hans", "", "trg"])
+def test_chinese_bleu_matches_sacrebleu(language):
+    result, outputs = evaluated(CHINESE, target_language=language)
+    expected = sacrebleu.corpus_bleu(outputs, [CHINESE], tokenize="zh").score
+    assert 50 < expected < 99
+    assert result.bleu == expected
+    assert "|tok:zh|" in result.bleu_signature
+
+
+def test_bleu_orders_chinese_translations():
+    good, _ = evaluated(CHINESE)
+    bad, _ = evaluate(Dictionary({}), [("错" * len(text), text) for text in CHINESE])
+    perfect, _ = evaluate(Dictionary({}), [(text, text) for text in CHINESE])
+    assert bad.bleu < good.bleu < perfect.bleu == pytest.approx(100)
+
+
+@pytest.mark.parametrize(
+    ("texts", "language"), [(THAI, "th"), (THAI, ""), (JAPANESE, "ja"), (JAPANESE, "jpn_Jpan")]
+)
+def test_scripts_without_blanks_have_bleu(texts, language):
+    result, outputs = evaluated(texts, target_language=language)
+    assert result.bleu > 50
+    assert "|tok:13a|" not in result.bleu_signature
+
+
+@pytest.mark.parametrize("installed", [True, False])
+def test_japanese_without_mecab_is_char(installed, monkeypatch):
+    names = []
+    monkeypatch.setattr(evaluation, "BLEU", lambda tokenize: names.append(tokenize))
+    monkeypatch.setattr(evaluation.importlib.util, "find_spec", lambda module: installed or None)
+    evaluation.bleu_metric(JAPANESE)
+    evaluation.bleu_metric([], "ko")
+    assert names == (["ja-mecab", "ko-mecab"] if installed else ["char", "13a"])
+
+
+def test_few_foreign_characters_keep_13a():
+    texts = ["The sign says 北京 and nothing else.", "A second sentence, without any."]
+    result, _ = evaluated(texts)
+    assert "|tok:13a|" in result.bleu_signature
+
+
+def test_bleu_tokenizer_is_an_option():
+    result, outputs = evaluated(CHINESE, bleu_tokenizer="char")
+    expected = sacrebleu.corpus_bleu(outputs, [CHINESE], tokenize="char")
+    assert result.bleu == expected.score
+    assert "|tok:char|" in result.bleu_signature
+
+
+def test_imported_model_names_language():
+    translator = Dictionary({})
+    translator.origin = {"target_language": "tha_Thai"}
+    result, _ = evaluate(translator, [("sawatdi", "sawatdi")])
+    assert "|tok:char|" in result.bleu_signature
+
+
+@pytest.mark.parametrize(
+    ("tokenizer", "message"),
+    [
+        ("mecab", "expected none, zh, .*, got 'mecab'. Did you mean"),
+        ("ko-mecab", r"expected an installed tokenizer, got .*; pip install 'sacrebleu\[ko\]'.$"),
+        ("flores200", "expected the model of 'flores200' in .*; download it with: python -c "),
+    ],
+)
+def test_missing_tokenizers_are_refused(tokenizer, message, monkeypatch, tmp_path):
+    monkeypatch.setattr(evaluation, "SACREBLEU_DIR", str(tmp_path))
+    monkeypatch.setattr(evaluation.importlib.util, "find_spec", lambda module: None)
+    with pytest.raises(ValueError, match="^bleu_tokenizer: " + message):
+        evaluated(CHINESE, bleu_tokenizer=tokenizer)
+
+
+def test_pairs_are_read_as_sentences(exported):
+    text = "seven. nine. seven."
+    translator = OnnxTranslator(exported / "translate.onnx", threads=2)
+    _, outputs = evaluate(translator, [(text, "sieben")], beam_size=1)
+    expected = translator.translate([text], beam_size=1, split_sentences=False)
+    assert outputs == [expected[0].text]
 
 
 def test_no_pairs_are_an_error():

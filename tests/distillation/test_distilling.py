@@ -10,6 +10,7 @@ from tfk_transformer import datasets, load
 from tfk_transformer.distillation import teacher_pairs
 from tfk_transformer.distillation.distilling import distill
 from tfk_transformer.distillation.teacher_pairs import TeacherPairs, TeacherSearch
+from tfk_transformer.results import Hypothesis, Translation
 
 BEAM = TeacherSearch(beam_size=3)
 SHALLOW = {"encoder_layers": 1, "decoder_layers": 1}  # the options of a student
@@ -55,6 +56,21 @@ def test_choice_is_closest_to_target(translator, exported, data, tmp_path, parts
         "source.train.txt",
         "target.train.txt",
     ]
+
+
+class Candidates:
+    """A teacher whose hypotheses are the same for all sources."""
+
+    def translate(self, texts, n_best, **settings):
+        hypotheses = [Hypothesis(text, -1.0) for text in ("错的句子", "一只狗在公园里奔跑。")]
+        return [Translation(text, hypotheses) for text in texts]
+
+
+def test_chinese_choice_is_closest_to_target(tmp_path):
+    data = datasets.load([("a dog", "一只狗在雪地里奔跑。")])
+    TeacherPairs([Candidates()], data, tmp_path / "pairs", BEAM).write(lambda line: None)
+    lines = written(tmp_path / "pairs")["target.train.txt"].splitlines()
+    assert lines == ["一只狗在雪地里奔跑。", "一只狗在公园里奔跑。"]
 
 
 def stop(line):

@@ -10,7 +10,13 @@ from rich.console import Console
 
 from tfk_transformer.pipelines.recipe import Recipe
 from tfk_transformer.pipelines.translator import Translator
-from tfk_transformer.training.callbacks import ProgressBar, duration, moving_averages
+from tfk_transformer.training.callbacks import (
+    EpochLines,
+    ProgressBar,
+    duration,
+    moving_averages,
+)
+from tfk_transformer.training.history import History
 from tfk_transformer.training.trainer import train
 
 SMALL = {"model_dim": 8, "ff_dim": 16, "num_heads": 2, "encoder_layers": 1, "decoder_layers": 1}
@@ -42,16 +48,57 @@ def test_bleu_chooses_averaged_epochs(small, tmp_path):
     said, out = [], tmp_path / "bundle"
     chosen = small.replace(epochs=4, evaluate_every=2, monitor="bleu", average_of="best", average=1)
     train(chosen, out, say=said.append)
-    bleu = history_of(out)["val_bleu"]
+    history = history_of(out)
+    bleu = history["val_bleu"]
     assert [value is None for value in bleu] == [True, False, True, False]
-    best = 2 if bleu[1] >= bleu[3] else 4
+    # Each target is a single word, so the loss decides.
+    assert bleu[1] == bleu[3] == 0
+    best = 2 if history["val_loss"][1] < history["val_loss"][3] else 4
     assert json.loads((out / "metrics.json").read_text())["averaged_epochs"] == [best]
     line = (
         r"epoch 2/4: loss \d\.\d{3}, validation \d\.\d{3}, BLEU \d+\.\d\d, [\d,]+ tokens/s, "
         r"learning rate [\d.e-]+, \d+ s, .* left"
     )
     assert any(re.fullmatch(line, text) for text in said), said
-    assert re.fullmatch(rf"4 epochs in .*, best bleu \d+\.\d{{3}} after epoch {best}", said[-1])
+    assert re.fullmatch(rf"4 epochs in .*, best loss \d+\.\d{{3}} after epoch {best}", said[-1])
+    assert sum(line.startswith("note: BLEU is 0.00 in every epoch") for line in said) == 1
+
+
+@pytest.mark.long  # two runs, each of which traces a search
+def test_undecided_bleu_does_not_stop(small, tmp_path):
+    out = tmp_path / "bundle"
+    chosen = small.replace(evaluate_every=1, monitor="bleu", patience=1, average_of="best")
+
+    class Stop(keras.callbacks.Callback):
+        def on_epoch_begin(self, epoch, logs=None):
+            if epoch == 2:
+                raise InterruptedError
+
+    with pytest.raises(InterruptedError):
+        train(chosen.replace(epochs=4), out, callbacks=[Stop()], say=lambda line: None)
+    train(chosen.replace(epochs=4), out, resume=True, say=lambda line: None)
+    history = history_of(out)
+    assert history["val_bleu"] == [0.0] * 4
+    assert history["val_loss"] == sorted(history["val_loss"], reverse=True)
+    assert json.loads((out / "metrics.json").read_text())["averaged_epochs"] == [4]
+
+
+def test_undecided_bleu_is_noted_once():
+    history = History("val_bleu")
+    said = []
+    lines = EpochLines(4, history, said.append)
+    lines.on_train_begin()
+    figures = {"loss": 1.0, "tokens_per_second": 1.0, "learning_rate": 1.0, "seconds": 1.0}
+    for epoch in range(4):
+        history.rows.append({**figures, "val_loss": 4.0 - epoch, "val_bleu": 0.0})
+        lines.on_epoch_end(epoch)
+    assert [line.split(":")[0] for line in said] == [
+        "epoch 1/4",
+        "epoch 2/4",
+        "note",
+        "epoch 3/4",
+        "epoch 4/4",
+    ]
 
 
 def test_patience_stops_training(small, tmp_path):

@@ -5,9 +5,9 @@ The order depends only on a seed and the number of the pass.
 
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from tfk_transformer.data.batch_records import Batch, Share, Survey
 from tfk_transformer.data.bucketing import bucket_lengths, plan, plan_few_shapes, round_up
 from tfk_transformer.data.encoding import PairEncoder, Shard, TextEncoder, shard_of
 from tfk_transformer.data.id_cache import PairCache
-from tfk_transformer.datasets import Report, Source
+from tfk_transformer.datasets import Report, Source, load
 
 if TYPE_CHECKING:
     import keras
@@ -45,7 +45,8 @@ class TokenBatches:
     shuffle a dataset.
 
     Args:
-        data: the source of the pairs, from `datasets.load`.
+        data: the source of the pairs, from `datasets.load`, or the argument of `load`, such as a
+            list of pairs.
         split: the name of the split.
         source_tokenizer: the tokenizer of the source side.
         target_tokenizer: the tokenizer of the target side.
@@ -77,7 +78,7 @@ class TokenBatches:
 
     def __init__(
         self,
-        data: Source,
+        data: Source | str | Iterable[Any],
         split: str,
         source_tokenizer: TextEncoder,
         target_tokenizer: TextEncoder,
@@ -97,7 +98,7 @@ class TokenBatches:
                 f"batch_tokens: expected at least max_length={max_length}, or the longest pairs "
                 f"fit no batch, got {batch_tokens}."
             )
-        self.data = data
+        self.data = load(data)
         self.split = split
         self.batch_tokens = batch_tokens
         self.max_length = max_length
@@ -111,7 +112,7 @@ class TokenBatches:
         self.lengths = bucket_lengths(max_length)
         self._survey: Survey | None = None
         self._encoder = PairEncoder(
-            data,
+            self.data,
             split,
             (source_tokenizer, target_tokenizer),
             max_length,

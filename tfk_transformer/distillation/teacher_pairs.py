@@ -10,11 +10,9 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from sacrebleu.metrics import BLEU
-
 from tfk_transformer.atomic_write import replace_text
 from tfk_transformer.datasets import Pair, Report, Source
-from tfk_transformer.evaluation import SupportsTranslate
+from tfk_transformer.evaluation import SupportsTranslate, bleu_metric, translate_sentences
 from tfk_transformer.inference.text_errors import TextError
 from tfk_transformer.results import Translation
 
@@ -64,7 +62,6 @@ class TeacherPairs:
         self.data = data
         self.folder = folder
         self.search = search
-        self._bleu = BLEU(effective_order=True)  # as recommended for single sentences
         languages = data.source_language or SIDES[0], data.target_language or SIDES[1]
         self.spec = f"folder:{folder}:{'-'.join(languages)}"
         self._files = [folder / f"{language}.train.txt" for language in languages]
@@ -83,6 +80,9 @@ class TeacherPairs:
         report = Report()
         pairs = list(self.data.pairs("train", report))
         self._begin(pairs)
+        # As recommended for single sentences.
+        targets = [pair.target for pair in pairs]
+        self._bleu = bleu_metric(targets, self.data.target_language, effective_order=True)
         if all(file.is_file() for file in self._files):
             return
         starts = range(0, len(pairs), PAIRS_PER_PART)
@@ -140,7 +140,8 @@ class TeacherPairs:
         """Return the translations of the sources that a teacher can process, by number."""
         numbers = list(sources)
         try:
-            translations = teacher.translate(
+            translations = translate_sentences(
+                teacher,
                 list(sources.values()),
                 batch_size=self.search.batch_size,
                 beam_size=self.search.beam_size,

@@ -6,11 +6,12 @@ from typing import Any
 import keras
 from keras import ops
 
-from tfk_transformer.array_types import Tensor
+from tfk_transformer.array_types import Shape, Tensor
 from tfk_transformer.config.model_options import ClassifierConfig
 from tfk_transformer.constants import PAD_ID
 from tfk_transformer.layers.encoder import Encoded, Encoder
 from tfk_transformer.layers.masks import additive_mask
+from tfk_transformer.models.checked_batches import LABELS, IdRange
 from tfk_transformer.models.configured_model import ConfiguredModel
 from tfk_transformer.models.inputs import check_ids, check_names, check_same_rows
 
@@ -23,9 +24,8 @@ class Classifier(ConfiguredModel):
     It can also be called with {"source": ids, "source_mask": (B, S), 1 for a token and 0 for
     padding}.
 
-    A call, `fit`, `evaluate` and `predict` check names, rank and type of their inputs. They also
-    check that the ids are within the vocabulary, where the values are at hand: in arrays, but not
-    inside a `tf.data` pipeline.
+    A call, `fit`, `evaluate` and `predict` check names, rank and type of their inputs, and that all
+    ids are within the vocabulary. `fit` and `evaluate` also check the classes of a sparse loss.
 
     Args:
         config: sizes and options.
@@ -61,6 +61,19 @@ class Classifier(ConfiguredModel):
         check_names(named, ("source",), ("source_mask",))
         check_ids("source", named["source"], self.config.vocab_size)
         check_same_rows(named)
+
+    @property
+    def id_ranges(self) -> tuple[IdRange, ...]:
+        """The ids that the input may contain, and the classes that the labels may contain."""
+        return (
+            IdRange("source", self.config.vocab_size),
+            IdRange(LABELS, self.config.num_classes, classes=True),
+        )
+
+    @property
+    def input_shapes(self) -> Shape:
+        """The shape of the ids, (None, None)."""
+        return (None, None)
 
     def call(self, inputs: Tensor, training: bool | None = None) -> Tensor:
         """Return logits (B, num_classes)."""

@@ -1,7 +1,8 @@
 """Keras models with a configuration and named weights."""
 
 import functools
-from collections.abc import Mapping
+import inspect
+from collections.abc import Callable, Mapping
 from typing import Any, Self
 
 import keras
@@ -12,13 +13,17 @@ from tfk_transformer.config.model_options import ModelOptions
 from tfk_transformer.config.presets import PRESETS
 from tfk_transformer.config.words import nearest
 from tfk_transformer.layers.position_encoding import Positions
+from tfk_transformer.losses import LabelSmoothedCrossentropy
+from tfk_transformer.models.checked_batches import LABELS, IdRange, checked, plain_errors
+
+SPARSE_LOSSES = ("sparse_categorical_crossentropy", keras.losses.sparse_categorical_crossentropy)
 
 
 class ConfiguredModel(keras.Model):
     """Base of the models that a configuration describes.
 
     All sizes are in the configuration, so `build()` needs no input shape, and `summary()` builds
-    the model.
+    the model. `build()` does nothing if the model is built.
 
     Args:
         config: the configuration, of the class `config_type`.
@@ -30,6 +35,15 @@ class ConfiguredModel(keras.Model):
 
     config_type: type[ModelOptions]
     config: ModelOptions
+    # The dtype of the inputs that Keras traces for `export` and `tf.saved_model.save`.
+    input_dtype = "int32"
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Self:
+        """Return a model whose `build` can be called again, and needs no input shape."""
+        model = super().__new__(cls, *args, **kwargs)
+        # Keras has wrapped the method of the class, to record the shapes that an export traces.
+        model.build = _build_once(model, model.build)
+        return model
 
     def __init__(self, config: ModelOptions, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -47,6 +61,16 @@ class ConfiguredModel(keras.Model):
         """
         raise NotImplementedError
 
+    @property
+    def id_ranges(self) -> tuple[IdRange, ...]:
+        """The ids that each input, and the labels, may contain."""
+        raise NotImplementedError
+
+    @property
+    def input_shapes(self) -> Any:
+        """The shapes of the inputs of a call, (None, None) for ids."""
+        raise NotImplementedError
+
     def __call__(self, inputs: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         """Check the inputs, then call the model; see `keras.Model`."""
         self.check_inputs(inputs)
@@ -54,29 +78,89 @@ class ConfiguredModel(keras.Model):
 
     @functools.wraps(keras.Model.fit)
     def fit(self, x: Tensor = None, *args: Any, **kwargs: Any) -> keras.callbacks.History:
-        """Check arrays, then train; see `keras.Model`.
-
-        Batches of a data set are checked when the step is traced.
-        """
-        self._check_arrays(x)
-        return super().fit(x, *args, **kwargs)
+        """Train on arrays or data whose ids are checked; see `keras.Model`."""
+        signature = inspect.signature(keras.Model.fit)
+        arguments = signature.bind(self, x, *args, **kwargs).arguments
+        del arguments["self"]
+        validation = arguments.get("validation_data")
+        with plain_errors(self):
+            arguments["x"] = self._checked(x, arguments.get("y"))
+            if isinstance(validation, tuple | list):
+                self._checked(*validation[:2])
+            elif validation is not None:
+                arguments["validation_data"] = self._checked(validation)
+            return super().fit(**arguments)
 
     @functools.wraps(keras.Model.evaluate)
-    def evaluate(self, x: Tensor = None, *args: Any, **kwargs: Any) -> Tensor:
-        """Check arrays, then evaluate; see `keras.Model`."""
-        self._check_arrays(x)
-        return super().evaluate(x, *args, **kwargs)
+    def evaluate(self, x: Tensor = None, y: Tensor = None, *args: Any, **kwargs: Any) -> Tensor:
+        """Evaluate on arrays or data whose ids are checked; see `keras.Model`."""
+        with plain_errors(self):
+            return super().evaluate(self._checked(x, y), y, *args, **kwargs)
 
     @functools.wraps(keras.Model.predict)
     def predict(self, x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-        """Check arrays, then predict; see `keras.Model`."""
-        self._check_arrays(x)
-        return super().predict(x, *args, **kwargs)
+        """Predict for arrays or data whose ids are checked; see `keras.Model`."""
+        with plain_errors(self):
+            return super().predict(self._checked(x), *args, **kwargs)
 
-    def _check_arrays(self, x: Tensor) -> None:
+    @functools.wraps(keras.Model.train_on_batch)
+    def train_on_batch(self, x: Tensor, y: Tensor = None, *args: Any, **kwargs: Any) -> Tensor:
+        """Check a batch, then train on it; see `keras.Model`."""
+        return super().train_on_batch(self._checked(x, y), y, *args, **kwargs)
+
+    @functools.wraps(keras.Model.test_on_batch)
+    def test_on_batch(self, x: Tensor, y: Tensor = None, *args: Any, **kwargs: Any) -> Tensor:
+        """Check a batch, then evaluate on it; see `keras.Model`."""
+        return super().test_on_batch(self._checked(x, y), y, *args, **kwargs)
+
+    @functools.wraps(keras.Model.predict_on_batch)
+    def predict_on_batch(self, x: Tensor) -> Tensor:
+        """Check a batch, then predict for it; see `keras.Model`."""
+        return super().predict_on_batch(self._checked(x))
+
+    @functools.wraps(keras.Model.export)
+    def export(
+        self,
+        filepath: str,
+        format: str = "tf_saved_model",
+        verbose: bool | None = None,
+        input_signature: Any = None,
+        **kwargs: Any,
+    ) -> None:
+        """Export the model, by default for ids of any shape; see `keras.Model`."""
+        if input_signature is None:
+            shapes = self.input_shapes
+            spec = functools.partial(keras.InputSpec, dtype=self.input_dtype)
+            input_signature = (
+                [{name: spec(shape=shape, name=name) for name, shape in shapes.items()}]
+                if isinstance(shapes, Mapping)
+                else [spec(shape=shapes)]
+            )
+        super().export(filepath, format, verbose, input_signature, **kwargs)
+
+    def _checked(self, x: Tensor, y: Tensor = None) -> Any:
+        """Check arrays, and return them; or return data whose batches are checked.
+
+        Raises:
+            ValueError: if the arrays are not inputs and labels of this model, or `x` is a
+                `TokenBatches`.
+        """
+        if hasattr(x, "dataset") and hasattr(x, "sequence"):
+            raise ValueError(
+                f"x: expected arrays or a data set, got a {type(x).__name__}; pass "
+                "batches.dataset(), or batches.sequence() under a backend without TensorFlow, "
+                "with shuffle=False."
+            )
+        checks_labels = _reads_ids(getattr(self, "loss", None))
+        ranges = tuple(r for r in self.id_ranges if checks_labels or r.name != LABELS)
         # Otherwise, a data set, a sequence or a generator.
         if isinstance(x, Mapping | list | tuple) or hasattr(x, "shape"):
             self.check_inputs(x)
+            for id_range in ranges:
+                if id_range.name == LABELS:
+                    id_range.check(y)
+            return x
+        return x if x is None else checked(x, ranges)
 
     @functools.wraps(keras.Model.summary)
     def summary(self, *args: Any, **kwargs: Any) -> None:
@@ -160,6 +244,22 @@ class ConfiguredModel(keras.Model):
         """Make the model from the result of `get_config`."""
         arguments = {name: value for name, value in config.items() if name != "config"}
         return cls(cls.config_type(**config["config"]), **arguments)
+
+
+def _build_once(model: ConfiguredModel, build: Callable[[Any], None]) -> Callable[..., None]:
+    @functools.wraps(build)
+    def build_once(input_shape: object = None) -> None:
+        if not model.built:
+            build(model.input_shapes)
+
+    return build_once
+
+
+def _reads_ids(loss: object) -> bool:
+    """Return whether a loss fails for a label that is not an id of a token or class."""
+    if isinstance(loss, keras.losses.SparseCategoricalCrossentropy):
+        return loss.ignore_class is None
+    return isinstance(loss, LabelSmoothedCrossentropy) or loss in SPARSE_LOSSES
 
 
 def _check_config(config: object, config_type: type[ModelOptions]) -> None:

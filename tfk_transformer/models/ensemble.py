@@ -7,9 +7,10 @@ from typing import Any
 import keras
 from keras import ops
 
-from tfk_transformer.array_types import Tensor
+from tfk_transformer.array_types import Shape, Tensor
 from tfk_transformer.config.model_options import EnsembleConfig
 from tfk_transformer.layers.decoder import Decoded
+from tfk_transformer.models.checked_batches import IdRange
 from tfk_transformer.models.search_steps import Beams, Step, Stepper, mean_log_probs, mean_of
 from tfk_transformer.models.token_model import TokenModel
 from tfk_transformer.models.transformer import Transformer
@@ -74,6 +75,16 @@ class Ensemble(TokenModel):
     def check_inputs(self, inputs: Tensor) -> None:
         """Check the inputs of a call; see `ConfiguredModel.check_inputs`."""
         self.members[0].check_inputs(inputs)  # the vocabularies of all are equal
+
+    @property
+    def id_ranges(self) -> tuple[IdRange, ...]:
+        """The ids that each input, and the labels, may contain."""
+        return self.members[0].id_ranges
+
+    @property
+    def input_shapes(self) -> dict[str, Shape]:
+        """The shapes of the inputs of a call, (None, None) for ids."""
+        return self.members[0].input_shapes
 
     def call(
         self, inputs: Tensor, training: bool | None = None, with_output: bool = False

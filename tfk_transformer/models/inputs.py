@@ -1,16 +1,17 @@
 """Checks of a model's inputs, for clear messages instead of errors of the backend.
 
 Names, shapes and types are checked whenever a model is called or traced. Values are checked where
-they are known, in arrays and in TensorFlow's eager tensors, and never inside a compiled function.
+they are known, in arrays and eager tensors, and never inside a compiled function: the batches of a
+data set are checked before a step reads them, see `checked_batches`.
 """
 
 from collections.abc import Mapping
 
 import keras
-import numpy as np
 
 from tfk_transformer.array_types import Tensor
 from tfk_transformer.config.words import nearest
+from tfk_transformer.models.checked_batches import IdRange
 
 
 def check_names(inputs: object, needed: tuple[str, ...], optional: tuple[str, ...] = ()) -> None:
@@ -73,14 +74,7 @@ def check_ids(name: str, ids: Tensor, vocab_size: int) -> None:
             f"{name}: expected integer ids, got {dtype}; convert them, for instance with "
             "ids.astype('int32')."
         )
-    values = _values(ids)
-    if values is not None and values.size and (values.min() < 0 or values.max() >= vocab_size):
-        wrong = values.min() if values.min() < 0 else values.max()
-        raise ValueError(
-            f"{name}: expected ids from 0 to {vocab_size - 1}, got {wrong}; the vocabulary of the "
-            f"configuration has {vocab_size} tokens, "
-            "and padding is 0."
-        )
+    IdRange(name, vocab_size).check(ids)
 
 
 def check_same_rows(inputs: Mapping[str, Tensor]) -> None:
@@ -123,19 +117,6 @@ def _shape(name: str, array: Tensor) -> tuple[int | None, ...] | None:
         return tuple(array.shape)
     except ValueError:  # TensorFlow's, of unknown rank
         return None
-
-
-def _values(ids: Tensor) -> np.ndarray | None:
-    """Return the values of an array or an eager tensor; None in a traced function."""
-    if isinstance(ids, np.ndarray):
-        return ids
-    if (
-        keras.backend.backend() == "tensorflow"
-        and keras.ops.is_tensor(ids)
-        and hasattr(ids, "numpy")
-    ):
-        return np.asarray(ids)
-    return None
 
 
 def _averaged_over_devices() -> bool:

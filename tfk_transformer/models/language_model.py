@@ -6,11 +6,12 @@ from typing import Any
 import keras
 from keras import ops
 
-from tfk_transformer.array_types import Tensor
+from tfk_transformer.array_types import Shape, Tensor
 from tfk_transformer.config.model_options import LanguageModelConfig
 from tfk_transformer.layers.attention import KeyValue
 from tfk_transformer.layers.decoder import Decoded
 from tfk_transformer.layers.masks import causal_mask
+from tfk_transformer.models.checked_batches import LABELS, IdRange
 from tfk_transformer.models.inputs import check_ids
 from tfk_transformer.models.search_steps import Step, Stepper
 from tfk_transformer.models.token_model import TokenModel
@@ -24,9 +25,8 @@ class LanguageModel(TokenModel):
     the token that follows each position, in the compute dtype. With `output="probabilities"` it
     returns their softmax in float32.
 
-    A call, `fit`, `evaluate` and `predict` check rank and type of the ids. They also check that the
-    ids are within the vocabulary, where the values are at hand: in arrays, but not inside a
-    `tf.data` pipeline.
+    A call, `fit`, `evaluate` and `predict` check rank and type of the ids, and that all ids are
+    within the vocabulary. `fit` and `evaluate` also check the labels of a loss that reads ids.
 
     Args:
         config: sizes and options.
@@ -54,6 +54,16 @@ class LanguageModel(TokenModel):
     def check_inputs(self, inputs: Tensor) -> None:
         """Check the inputs of a call; see `ConfiguredModel.check_inputs`."""
         check_ids("inputs", inputs, self.config.vocab_size)
+
+    @property
+    def id_ranges(self) -> tuple[IdRange, ...]:
+        """The ids that the input, and the labels, may contain."""
+        return (IdRange("inputs", self.config.vocab_size), IdRange(LABELS, self.config.vocab_size))
+
+    @property
+    def input_shapes(self) -> Shape:
+        """The shape of the ids, (None, None)."""
+        return (None, None)
 
     def decode(self, inputs: Tensor, training: bool | None = None) -> Decoded:
         """Return the decoder's output (B, T, D) and attention (B, H, T, T), for ids (B, T)."""

@@ -6,12 +6,13 @@ from typing import Any, NamedTuple
 import keras
 from keras import ops
 
-from tfk_transformer.array_types import Tensor
+from tfk_transformer.array_types import Shape, Tensor
 from tfk_transformer.config.model_options import TransformerConfig
 from tfk_transformer.layers.attention import KeyValue
 from tfk_transformer.layers.decoder import Decoded
 from tfk_transformer.layers.encoder import Encoded, Encoder
 from tfk_transformer.layers.masks import additive_mask, causal_mask, padding_mask
+from tfk_transformer.models.checked_batches import LABELS, IdRange
 from tfk_transformer.models.inputs import check_ids, check_names, check_same_rows
 from tfk_transformer.models.prefixes import prefixed, prefixed_mask, step_inputs
 from tfk_transformer.models.search_steps import Step, Stepper
@@ -49,8 +50,8 @@ class Transformer(TokenModel):
     target. Inputs, logits, attention weights and lengths do not include them.
 
     A call, `fit`, `evaluate` and `predict` check names, ranks, types and numbers of rows of their
-    inputs. They also check that the ids are within the vocabulary, where the values are at hand: in
-    arrays, but not inside a `tf.data` pipeline.
+    inputs, and that all ids are within the vocabulary. `fit` and `evaluate` also check the labels
+    of a loss that reads ids.
 
     Args:
         config: sizes and options.
@@ -99,6 +100,20 @@ class Transformer(TokenModel):
         check_ids("source", inputs["source"], self.config.source_vocab_size)
         check_ids("target", inputs["target"], self.config.target_vocab_size)
         check_same_rows(inputs)
+
+    @property
+    def id_ranges(self) -> tuple[IdRange, ...]:
+        """The ids that each input, and the labels, may contain."""
+        return (
+            IdRange("source", self.config.source_vocab_size),
+            IdRange("target", self.config.target_vocab_size),
+            IdRange(LABELS, self.config.target_vocab_size),
+        )
+
+    @property
+    def input_shapes(self) -> dict[str, Shape]:
+        """The shapes of the inputs of a call, (None, None) for ids."""
+        return {"source": (None, None), "target": (None, None)}
 
     def decode(self, inputs: Tensor, training: bool | None = None) -> Decoded:
         """Return the decoder's output (B, T, D) and attention weights, for the inputs of a call."""

@@ -1,11 +1,10 @@
-"""Keras callbacks that stop a training run, save each epoch, measure BLEU and report progress."""
+"""Keras callbacks that stop a training run, save each epoch and report progress."""
 
 import contextlib
 import math
 import signal
 import time
-from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
+from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import TypeAlias
 
@@ -14,13 +13,8 @@ import numpy as np
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from tfk_transformer.datasets import Pair
-from tfk_transformer.evaluation import evaluate
-from tfk_transformer.pipelines.translator import Translator
 from tfk_transformer.training.checkpoints import Checkpoints
 from tfk_transformer.training.history import History, duration
-
-SAMPLE_COUNT = 3
 
 Logs: TypeAlias = dict[str, float]
 
@@ -101,58 +95,6 @@ class Stops(keras.callbacks.Callback):
         return self.signal_name, self.minutes is not None and self.seconds > 60 * self.minutes
 
 
-class BleuEvaluation(keras.callbacks.Callback):
-    """Measure BLEU on the validation pairs, and add it to the metrics of the epoch as "val_bleu".
-
-    Args:
-        translator: a translator whose model gets the weights of the trained one.
-        pairs: returns the validation pairs.
-        beam_size: the beam size of the search.
-        every: number of epochs from one measurement to the next.
-        logs: TensorBoard folder for sample translations. None: none are written.
-    """
-
-    def __init__(
-        self,
-        translator: Translator,
-        pairs: Callable[[], Iterator[Pair]],
-        beam_size: int,
-        every: int,
-        logs: Path | None = None,
-    ):
-        super().__init__()
-        self.translator = translator
-        self.pairs = pairs
-        self.beam_size = beam_size
-        self.every = every
-        self.logs = logs
-
-    def on_epoch_end(self, epoch: int, logs: Logs | None = None) -> None:
-        """Measure BLEU if the number of the epoch is a multiple of `every`."""
-        if (epoch + 1) % self.every:
-            return
-        with moving_averages(self.model):
-            self.translator.model.set_weights(self.model.get_weights())
-        pairs = list(self.pairs())
-        scores, translations = evaluate(self.translator, pairs, beam_size=self.beam_size)
-        if logs is not None:
-            logs["val_bleu"] = scores.bleu
-        if self.logs is not None:
-            _log_samples(self.logs / "validation", epoch, pairs[:SAMPLE_COUNT], translations)
-
-
-def _log_samples(
-    folder: Path, epoch: int, pairs: Sequence[Pair], translations: Sequence[str]
-) -> None:
-    """Write sample translations for TensorBoard."""
-    import tensorflow as tf
-
-    samples = zip(pairs, translations, strict=False)
-    text = [f"{pair.source}  \n→ {translation}  \n({pair.target})" for pair, translation in samples]
-    with tf.summary.create_file_writer(str(folder)).as_default():
-        tf.summary.text("translations", text, step=epoch)
-
-
 class EpochSaver(keras.callbacks.Callback):
     """Save a checkpoint and the weights to average after each epoch, and stop early.
 
@@ -223,7 +165,7 @@ class EpochSaver(keras.callbacks.Callback):
 
 
 class EpochLines(keras.callbacks.Callback):
-    """Report a line after each epoch.
+    """Report a line after each epoch, and once that BLEU does not decide which epoch is best.
 
     Args:
         epochs: total number of epochs.
@@ -246,6 +188,7 @@ class EpochLines(keras.callbacks.Callback):
         """Start the clock."""
         self._started = time.perf_counter()
         self._epochs_before = len(self.history.rows)
+        self._has_note = False
 
     def on_epoch_end(self, epoch: int, logs: Logs | None = None) -> None:
         """Report the epoch."""
@@ -266,6 +209,10 @@ class EpochLines(keras.callbacks.Callback):
             f"epoch {epoch + 1}/{self.epochs}: {', '.join(figures)}, {duration(row['seconds'])}, "
             f"{duration(left)} left"
         )
+        note = self.history.undecided()
+        if note and not self._has_note:
+            self._has_note = True
+            self.say(f"note: {note}")
 
 
 class ProgressBar(keras.callbacks.Callback):

@@ -1,6 +1,7 @@
 """The metrics of each epoch of a training run: the best epochs, early stopping, and a summary."""
 
 import itertools
+import math
 from collections.abc import Sequence
 from typing import TypeAlias
 
@@ -26,13 +27,29 @@ class History:
     def ranked(self) -> list[int]:
         """Return the epochs for which the monitored metric was measured, best first.
 
-        Among equal epochs, the earlier one comes first.
+        Among equal epochs, the one with the lower validation loss comes first, or the earlier one.
+        So a metric that is equal in all epochs leaves the decision to the loss.
         """
-        sign = -1 if self.monitor == "val_bleu" else 1
-        measured = [
-            epoch for epoch, row in enumerate(self.rows) if row.get(self.monitor) is not None
-        ]
-        return sorted(measured, key=lambda epoch: sign * self.rows[epoch][self.monitor])
+
+        def key(epoch: int) -> list[float]:
+            row = self.rows[epoch]
+            sign = -1 if self.monitor == "val_bleu" else 1
+            values = [sign * row[self.monitor], row.get("val_loss", 0.0)]
+            return [math.inf if math.isnan(value) else value for value in values]
+
+        return sorted(self._measured(), key=key)
+
+    def _measured(self) -> list[int]:
+        """Return the epochs for which the monitored metric was measured."""
+        return [epoch for epoch, row in enumerate(self.rows) if row.get(self.monitor) is not None]
+
+    def undecided(self) -> str | None:
+        """Return a note if BLEU is monitored, and equal in several epochs and different in none."""
+        values = [self.rows[epoch][self.monitor] for epoch in self._measured()]
+        if self.monitor != "val_bleu" or len(values) < 2 or len(set(values)) > 1:
+            return None
+        reason = "" if values[0] else " (it is always 0 for targets of fewer than four words)"
+        return f"BLEU is {values[0]:.2f} in every epoch{reason}, so the validation loss decides"
 
     def epochs_to_average(self, count: int, best: bool) -> list[int]:
         """Return the epochs whose weights are averaged: the `count` best ones, or the last ones."""
@@ -64,9 +81,10 @@ class History:
         line = f"{len(self.rows)} epochs in {duration(seconds)}"
         if not (ranked := self.ranked()):
             return line
+        metric = "val_loss" if self.undecided() else self.monitor
         return (
-            f"{line}, best {self.monitor.removeprefix('val_')} "
-            f"{self.rows[ranked[0]][self.monitor]:.3f} after epoch {ranked[0] + 1}"
+            f"{line}, best {metric.removeprefix('val_')} {self.rows[ranked[0]][metric]:.3f} after "
+            f"epoch {ranked[0] + 1}"
         )
 
 

@@ -18,9 +18,9 @@ from tfk_transformer.pipelines.recipe import Recipe
 from tfk_transformer.pipelines.text_classifier import TextClassifier
 from tfk_transformer.pipelines.translator import Translator
 from tfk_transformer.runtime_environment import keep_tensor_memory
+from tfk_transformer.training.bleu_evaluation import BleuEvaluation
 from tfk_transformer.training.bundle_writer import BundleWriter
 from tfk_transformer.training.callbacks import (
-    BleuEvaluation,
     EpochLines,
     EpochSaver,
     ProgressBar,
@@ -289,6 +289,7 @@ class Training:
                     r.evaluation_beam,
                     r.evaluate_every,
                     logs,
+                    validation.data.target_language,
                 )
             )
         callbacks.append(

@@ -28,6 +28,8 @@ from tfk_transformer.cli.text_output import check_output
 
 EXAMPLES = """
 tfk-transformer evaluate numbers --data numbers:en-de
+# Chinese, by sacreBLEU's tokenizer for it.
+tfk-transformer evaluate de-zh --data folder:mine:de-zh --bleu-tokenizer zh
 # Print the figures as JSON, and write the translations to a file.
 tfk-transformer evaluate numbers --data numbers:en-de --json -o numbers.out
 """
@@ -44,6 +46,16 @@ def command(
             rich_help_panel=INPUT,
         ),
     ] = "test",
+    bleu_tokenizer: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help=(
+                "Tokenizer of BLEU: 13a, intl, zh, ja-mecab, ko-mecab, char, none, flores101 "
+                "or flores200. Default: by the target language or script."
+            ),
+        ),
+    ] = None,
     beam_size: BeamSize = None,
     setting: Settings = None,
     output: Annotated[
@@ -66,15 +78,24 @@ def command(
     check_settings(model, settings)
     check_output(output, force)
     from tfk_transformer import datasets
-    from tfk_transformer.evaluation import evaluate
+    from tfk_transformer.evaluation import check_bleu_tokenizer, evaluate
 
+    if bleu_tokenizer is not None:
+        check_bleu_tokenizer(bleu_tokenizer)
     report = datasets.Report()
-    pairs = list(datasets.load(data).pairs(split, report))
+    source = datasets.load(data)
+    pairs = list(source.pairs(split, report))
     with steps(quiet, verbose) as begin:
         begin(f"open {model}")
         translator = open_translator(model)
         begin(f"translate {len(pairs):,} sentences")
-        evaluation, translations = evaluate(translator, pairs, **settings)
+        evaluation, translations = evaluate(
+            translator,
+            pairs,
+            bleu_tokenizer=bleu_tokenizer,
+            target_language=source.target_language,
+            **settings,
+        )
     if output is not None:
         write_lines(translations, output)
     if json_output:
