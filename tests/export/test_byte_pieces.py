@@ -3,13 +3,13 @@
 import numpy as np
 import onnx_ir as ir
 import onnxruntime
-import onnxruntime_extensions
 import pytest
 from marian_folder import sentences, trained, write_folder
 from onnx_ir import tape
 
 from tfk_transformer.export.exporting import export
 from tfk_transformer.export.runtime.opening import load
+from tfk_transformer.export.runtime.sessions import text_operators_library
 from tfk_transformer.export.to_onnx.conversion import OPSET
 from tfk_transformer.export.to_onnx.text_operators import TEXT_OPERATORS, write_detokenizer
 from tfk_transformer.importing.model_import import import_model
@@ -26,7 +26,7 @@ def detokenizer(pieces):
     texts.type = ir.TensorType(ir.DataType.STRING)
     graph.outputs.append(texts)
     options = onnxruntime.SessionOptions()
-    options.register_custom_ops_library(onnxruntime_extensions.get_library_path())
+    options.register_custom_ops_library(text_operators_library())
     model = ir.to_proto(ir.Model(graph, ir_version=8)).SerializeToString()
     return onnxruntime.InferenceSession(model, options)
 
