@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from tfk_transformer.inference.text_errors import TextError, refuse_long_texts
-from tfk_transformer.inference.text_translation import translate_sentences, translate_texts
+from tfk_transformer.inference.text_translation import translate_readable, translate_texts
 from tfk_transformer.results import Hypothesis, Translation
 
 MAX_LENGTH = 5
@@ -99,7 +99,7 @@ def test_settings_are_checked_without_texts():
 
 
 def sentences_with(characters, sentences, translate):
-    return translate_sentences(translate, sentences, [""] * len(sentences), characters, MAX_LENGTH)
+    return translate_readable(translate, sentences, [""] * len(sentences), characters, MAX_LENGTH)
 
 
 def test_marks_alone_stay_unchanged():
@@ -131,7 +131,7 @@ def test_refused_sentences_have_their_own_numbers():
 
 def test_glossary_terms_stay_in_the_search():
     translate = UpperCase()
-    results = translate_sentences(
+    results = translate_readable(
         translate, ["Привет one €"], [""], set("one "), MAX_LENGTH, exempt=set("Привет")
     )
     assert translate.calls == [["Привет one"]]
@@ -139,5 +139,5 @@ def test_glossary_terms_stay_in_the_search():
 
 
 def test_forced_beginnings_stay_in_front():
-    results = translate_sentences(UpperCase(), ["😀 one"], ["> "], set("one "), MAX_LENGTH)
+    results = translate_readable(UpperCase(), ["😀 one"], ["> "], set("one "), MAX_LENGTH)
     assert results[0].text == "> 😀 ONE"

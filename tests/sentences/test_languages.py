@@ -2,19 +2,19 @@
 
 import pytest
 
-from tfk_transformer.sentences.languages import check_language, language_or_english
+from tfk_transformer.sentences.languages import language_code, language_or_english
 
 
 @pytest.mark.parametrize(
     ("language", "code"), [("de", "de"), ("pt-BR", "pt"), ("zh_Hant", "zh"), ("EN", "en")]
 )
 def test_scripts_and_regions_are_ignored(language, code):
-    assert check_language(language) == language_or_english(language) == code
+    assert language_code(language) == language_or_english(language) == code
 
 
 def test_unknown_languages_are_refused():
     with pytest.raises(ValueError, match="^--language: expected an ISO 639 code .*, got 'xx'; "):
-        check_language("xx", "--language")
+        language_code("xx", "--language")
 
 
 @pytest.mark.parametrize("language", [None, "xx", "und"])

@@ -60,8 +60,9 @@ def command(
     split_sentences: Annotated[
         bool,
         typer.Option(
-            help="Translate the sentences of each text separately. Otherwise, the model reads each "
-            "text as one sentence."
+            help="Translate the sentences of each text separately (the default), or let the model "
+            "read each text as one sentence.",
+            show_default=False,
         ),
     ] = True,
     language: Annotated[

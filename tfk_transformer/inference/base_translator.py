@@ -21,9 +21,9 @@ from tfk_transformer.inference.text_batches import (
     score_in_batches,
 )
 from tfk_transformer.inference.text_errors import refuse_long_texts
-from tfk_transformer.inference.text_translation import translate_sentences, translate_texts
+from tfk_transformer.inference.text_translation import translate_readable, translate_texts
 from tfk_transformer.results import ScoredTarget, Translation, to_hypotheses
-from tfk_transformer.sentences.languages import check_language
+from tfk_transformer.sentences.languages import language_code
 
 if TYPE_CHECKING:
     from tfk_transformer.documents.results import DocumentTranslation
@@ -110,7 +110,7 @@ class BaseTranslator:
         if not split_sentences or self.runtime.architecture == "decoder":
             return self._translate(texts, forced, glossary, **options)
         translate = functools.partial(self._translate_readable, glossary=glossary, **options)
-        return translate_texts(translate, texts, forced, check_language(language), self.max_length)
+        return translate_texts(translate, texts, forced, language_code(language), self.max_length)
 
     def _translate_readable(
         self,
@@ -124,7 +124,7 @@ class BaseTranslator:
         The search must read the terms of a glossary, whose letters the vocabulary may lack.
         """
         terms = glossary.terms if isinstance(glossary, Glossary) else glossary or {}
-        return translate_sentences(
+        return translate_readable(
             functools.partial(self._translate, glossary=glossary, **options),
             sentences,
             prefixes,
@@ -300,7 +300,7 @@ class BaseTranslator:
         resolved = resolve_settings({"beam_size": 1, **settings}, rules)
         splits = split_sentences and self.runtime.architecture != "decoder"
         scalars = setting_arrays(resolved, rules)
-        code = check_language(language) if splits else None
+        code = language_code(language) if splits else None
         return stream_text(self.runtime, text, scalars, code)
 
     def score(

@@ -41,10 +41,10 @@ def translate_document(
         from tfk_transformer.documents.reading.formats import read
         from tfk_transformer.documents.reading.html_attributes import translate_attributes
         from tfk_transformer.documents.translation import translate as translate_items
-        from tfk_transformer.sentences.languages import check_language
+        from tfk_transformer.sentences.languages import language_code
     except ImportError as error:
         raise with_install_line(error) from error
-    language = check_language(language)
+    language = language_code(language)
     run = functools.partial(_run, translate, attention_layer)
 
     def run_lines(texts: Sequence[str], attention: bool) -> list[TranslatedText | None]:
@@ -58,7 +58,7 @@ def translate_document(
     if not attributes and target_language is None:
         return translate_items(read(text, format, lines), language, run)
     if target_language is not None:
-        check_language(target_language, "target_language")
+        language_code(target_language, "target_language")
     translated = translate_attributes(
         text, translate_lines if attributes else None, target_language
     )

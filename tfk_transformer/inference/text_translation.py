@@ -14,7 +14,7 @@ Translate: TypeAlias = Callable[[Sequence[str], Sequence[str]], list[Translation
 LONG_PIECE = 16
 
 
-def translate_sentences(
+def translate_readable(
     translate: Translate,
     sentences: Sequence[str],
     prefixes: Sequence[str],

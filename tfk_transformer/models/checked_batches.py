@@ -18,7 +18,7 @@ import keras
 
 from tfk_transformer.array_types import Tensor, value_outside
 
-LABELS = "labels"
+LABELS_NAME = "labels"
 
 _MESSAGE = re.compile(
     r"\w+: expected ids from 0 to \d+, got [^;]*; the (?:vocabulary|classes) [^.]*\."
@@ -171,7 +171,7 @@ def _ranges_and_ids(ranges: tuple[IdRange, ...], batch: Any) -> Iterator[tuple[I
     """Yield each array of a batch that has a range."""
     inputs, labels, _ = keras.utils.unpack_x_y_sample_weight(batch)
     arrays = dict(inputs) if isinstance(inputs, Mapping) else {ranges[0].name: inputs}
-    arrays[LABELS] = labels
+    arrays[LABELS_NAME] = labels
     for id_range in ranges:
         if arrays.get(id_range.name) is not None:
             yield id_range, arrays[id_range.name]

@@ -11,7 +11,7 @@ from tfk_transformer.config.model_options import ClassifierConfig
 from tfk_transformer.constants import PAD_ID
 from tfk_transformer.layers.encoder import Encoded, Encoder
 from tfk_transformer.layers.masks import additive_mask
-from tfk_transformer.models.checked_batches import LABELS, IdRange
+from tfk_transformer.models.checked_batches import LABELS_NAME, IdRange
 from tfk_transformer.models.configured_model import ConfiguredModel
 from tfk_transformer.models.inputs import check_ids, check_names, check_same_rows
 
@@ -67,7 +67,7 @@ class Classifier(ConfiguredModel):
         """The ids that the input may contain, and the classes that the labels may contain."""
         return (
             IdRange("source", self.config.vocab_size),
-            IdRange(LABELS, self.config.num_classes, classes=True),
+            IdRange(LABELS_NAME, self.config.num_classes, classes=True),
         )
 
     @property

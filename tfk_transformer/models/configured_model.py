@@ -14,7 +14,7 @@ from tfk_transformer.config.presets import PRESETS
 from tfk_transformer.config.words import nearest
 from tfk_transformer.layers.position_encoding import Positions
 from tfk_transformer.losses import LabelSmoothedCrossentropy
-from tfk_transformer.models.checked_batches import LABELS, IdRange, checked, plain_errors
+from tfk_transformer.models.checked_batches import LABELS_NAME, IdRange, checked, plain_errors
 
 SPARSE_LOSSES = ("sparse_categorical_crossentropy", keras.losses.sparse_categorical_crossentropy)
 
@@ -152,12 +152,12 @@ class ConfiguredModel(keras.Model):
                 "with shuffle=False."
             )
         checks_labels = _reads_ids(getattr(self, "loss", None))
-        ranges = tuple(r for r in self.id_ranges if checks_labels or r.name != LABELS)
+        ranges = tuple(r for r in self.id_ranges if checks_labels or r.name != LABELS_NAME)
         # Otherwise, a data set, a sequence or a generator.
         if isinstance(x, Mapping | list | tuple) or hasattr(x, "shape"):
             self.check_inputs(x)
             for id_range in ranges:
-                if id_range.name == LABELS:
+                if id_range.name == LABELS_NAME:
                     id_range.check(y)
             return x
         return x if x is None else checked(x, ranges)

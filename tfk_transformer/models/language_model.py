@@ -11,7 +11,7 @@ from tfk_transformer.config.model_options import LanguageModelConfig
 from tfk_transformer.layers.attention import KeyValue
 from tfk_transformer.layers.decoder import Decoded
 from tfk_transformer.layers.masks import causal_mask
-from tfk_transformer.models.checked_batches import LABELS, IdRange
+from tfk_transformer.models.checked_batches import LABELS_NAME, IdRange
 from tfk_transformer.models.inputs import check_ids
 from tfk_transformer.models.search_steps import Step, Stepper
 from tfk_transformer.models.token_model import TokenModel
@@ -58,7 +58,10 @@ class LanguageModel(TokenModel):
     @property
     def id_ranges(self) -> tuple[IdRange, ...]:
         """The ids that the input, and the labels, may contain."""
-        return (IdRange("inputs", self.config.vocab_size), IdRange(LABELS, self.config.vocab_size))
+        return (
+            IdRange("inputs", self.config.vocab_size),
+            IdRange(LABELS_NAME, self.config.vocab_size),
+        )
 
     @property
     def input_shapes(self) -> Shape:

@@ -12,7 +12,7 @@ from tfk_transformer.layers.attention import KeyValue
 from tfk_transformer.layers.decoder import Decoded
 from tfk_transformer.layers.encoder import Encoded, Encoder
 from tfk_transformer.layers.masks import additive_mask, causal_mask, padding_mask
-from tfk_transformer.models.checked_batches import LABELS, IdRange
+from tfk_transformer.models.checked_batches import LABELS_NAME, IdRange
 from tfk_transformer.models.inputs import check_ids, check_names, check_same_rows
 from tfk_transformer.models.prefixes import prefixed, prefixed_mask, step_inputs
 from tfk_transformer.models.search_steps import Step, Stepper
@@ -107,7 +107,7 @@ class Transformer(TokenModel):
         return (
             IdRange("source", self.config.source_vocab_size),
             IdRange("target", self.config.target_vocab_size),
-            IdRange(LABELS, self.config.target_vocab_size),
+            IdRange(LABELS_NAME, self.config.target_vocab_size),
         )
 
     @property

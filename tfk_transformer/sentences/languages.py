@@ -14,7 +14,7 @@ LANGUAGES = frozenset(
 )
 
 
-def check_language(language: str, argument: str = "language") -> str:
+def language_code(language: str, argument: str = "language") -> str:
     """Return the code of a language without its script and region, such as "pt" for "pt-BR".
 
     Args:
@@ -34,7 +34,7 @@ def check_language(language: str, argument: str = "language") -> str:
 
 
 def language_or_english(language: str | None) -> str:
-    """Return the code of a language as `check_language` does, or "en" if it is unknown."""
+    """Return the code of a language as `language_code` does, or "en" if it is unknown."""
     code = _without_region(language or "en")
     return code if code in LANGUAGES else "en"
 

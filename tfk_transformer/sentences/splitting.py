@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from sentencex import get_sentence_boundaries
 
-LINE_END = re.compile(r"[\n\r\v\f\x85\u2028\u2029]+")
+LINE_BREAKS = re.compile(r"[\n\r\v\f\x85\u2028\u2029]+")
 # Some marks end a clause only if a blank follows.
 CLAUSE_END = re.compile(r"[,;:–—](?=\s)|[、，；：،؛]")
 BLANK = re.compile(r"\s")
@@ -66,7 +66,7 @@ def split_text(text: str, language: str) -> SplitText:
         text: the text.
         language: the ISO 639 code of its language, for the abbreviations.
     """
-    ends = [match.end() for match in LINE_END.finditer(text)]
+    ends = [match.end() for match in LINE_BREAKS.finditer(text)]
     sentences: list[str] = []
     gaps = [""]
     for start, end in itertools.pairwise([0, *ends, len(text)]):

@@ -9,13 +9,13 @@ from tfk_transformer.text_files.compression import text_suffix
 
 TABLE = ".tsv"
 JSON_LINES = ".jsonl"
-LINE_END = re.compile("\r\n|[\n\v\f\r\x1c-\x1e\x85\u2028\u2029]")
+ANY_LINE_END = re.compile("\r\n|[\n\v\f\r\x1c-\x1e\x85\u2028\u2029]")
 BREAKS = str.maketrans("\t\n\r", "   ")  # characters that would end a line or a column
 
 
 def one_line(text: str) -> str:
     """Return a text with a blank in place of each line end, as some programs read them."""
-    return LINE_END.sub(" ", text)
+    return ANY_LINE_END.sub(" ", text)
 
 
 class Texts:

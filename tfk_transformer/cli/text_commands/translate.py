@@ -45,7 +45,7 @@ from tfk_transformer.cli.text_output import (
     nothing_to_resume,
     resumable_output,
 )
-from tfk_transformer.sentences.languages import check_language
+from tfk_transformer.sentences.languages import language_code
 from tfk_transformer.text_files.compression import check_compression
 from tfk_transformer.text_files.lines import Line
 from tfk_transformer.text_files.output_file import OutputFile
@@ -56,7 +56,7 @@ from tfk_transformer.text_files.unfinished import content_digest
 EXAMPLES = """
 # Type texts, and read each translation immediately.
 tfk-transformer translate numbers-files/translate.onnx
-tfk-transformer translate numbers-files/translate.onnx 'forty-two' 'seven'
+tfk-transformer translate numbers-files/translate.onnx 'forty-two' 'seven. nine.'
 tfk-transformer translate numbers -i numbers.en -o numbers.out
 # The three best translations with their scores.
 tfk-transformer translate numbers 'forty-two' --setting n_best=3
@@ -152,9 +152,10 @@ class TranslateOptions:
     split_sentences: Annotated[
         bool,
         typer.Option(
-            help="Translate the sentences of each text separately. Otherwise, the model reads each "
-            "text as one sentence.",
+            help="Translate the sentences of each text separately (the default), or let the model "
+            "read each text as one sentence.",
             rich_help_panel=INPUT,
+            show_default=False,
         ),
     ] = True
     language: Annotated[
@@ -327,7 +328,7 @@ def command(*, overrides: dict[str, Any]) -> None:
         "language": options.language,
     }
     lines = input_lines(options.text, options.input, options.records)
-    check_language(options.language, "--language")
+    language_code(options.language, "--language")
     check_input_files(input=options.input)
     check_compression(options.input)
     check_hypotheses(options.settings, options.records, options.results)

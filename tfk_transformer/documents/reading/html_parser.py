@@ -16,7 +16,7 @@ TOKEN_NAMES = {number: name for name, number in tokenTypes.items()}
 # The error of the only markup without a token, `</>`.
 EMPTY_END_TAG = "expected-closing-tag-but-got-right-bracket"
 XML_START = re.compile(r"\s*<\?xml\s")
-LINE_END = re.compile(r"\r\n?")
+CARRIAGE_RETURN = re.compile(r"\r\n?")
 
 
 class HtmlToken(NamedTuple):
@@ -83,7 +83,7 @@ class HtmlParser(html5lib.HTMLParser):
         self.tokens: list[HtmlToken] = []
         self._document = document
         self._open: list[tuple[Any, Any]] = []  # open elements, with the unchanged one around each
-        self._text = LINE_END.sub("\n", document)
+        self._text = CARRIAGE_RETURN.sub("\n", document)
         # The ends of lines in `_text` that have two characters in the document.
         self._long_ends = [
             match.start() - number for number, match in enumerate(re.finditer(r"\r\n", document))

@@ -19,7 +19,7 @@ from tfk_transformer.documents.reading.html_parser import HtmlParser, HtmlToken
 
 # Code of a template: {{ name }}, {% if name %}, {# a comment #}, and Hugo's {{< name >}}.
 TEMPLATE_CODE = re.compile(r"\{\{.{,4000}?\}\}|\{%.{,4000}?%\}|\{#.{,4000}?#\}", re.DOTALL)
-LINE_END = re.compile(r"[^\S\n]*(?:\n\s*(?P<next>\S?)|\Z)")
+END_OF_LINE = re.compile(r"[^\S\n]*(?:\n\s*(?P<next>\S?)|\Z)")
 
 
 def read_html(document: str) -> list[Item]:
@@ -101,7 +101,7 @@ def _text_marks(items: list[Item], document: str) -> Iterator[Mark]:
         start = run[0].start
         end = run[-1].end
         line_start = document.rfind("\n", 0, start) + 1
-        line_end = LINE_END.match(document, end)
+        line_end = END_OF_LINE.match(document, end)
         is_alone = (
             line_end is not None
             and not (line_end["next"] or "").islower()

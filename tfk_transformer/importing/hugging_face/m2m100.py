@@ -57,7 +57,7 @@ M2M100_LANGUAGES = {
 }
 
 
-TOKENIZER_CLASSES = (
+M2M100_TOKENIZERS = (
     None,
     "M2M100Tokenizer",
     "NllbTokenizer",
@@ -124,7 +124,7 @@ def _check_tokenizer_class(folder: Path, values: Mapping[str, Any]) -> None:
     names += [part for part in folder.parts[-3:-2] if part.startswith("models--")]
     if (folder / "tokenization_small100.py").exists() or SMALL100.search(" ".join(names)):
         tokenizer_class = "SMaLL-100"
-    if tokenizer_class not in TOKENIZER_CLASSES:
+    if tokenizer_class not in M2M100_TOKENIZERS:
         raise ValueError(
             "tokenizer: expected the tokenizer_class M2M100Tokenizer or NllbTokenizer in "
             f"{folder}, got {tokenizer_class}. Other tokenizers put languages in other places, "

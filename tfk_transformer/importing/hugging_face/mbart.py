@@ -36,7 +36,7 @@ from tfk_transformer.importing.languages import Languages
 from tfk_transformer.importing.vocabulary import Vocabulary, parse_sentencepiece
 
 FAMILY = "mBART-50"
-TOKENIZER_CLASSES = (None, "MBart50Tokenizer", "MBart50TokenizerFast")
+MBART_TOKENIZERS = (None, "MBart50Tokenizer", "MBart50TokenizerFast")
 # In folders without tokenizer.json, the languages' tokens follow the pieces in this order.
 MBART_LANGUAGES = (
     "ar_AR cs_CZ de_DE en_XX es_XX et_EE fi_FI fr_XX gu_IN hi_IN it_IT ja_XX kk_KZ ko_KR lt_LT "
@@ -81,7 +81,7 @@ def _read_tokens(folder: Path, values: Mapping[str, Any]) -> Tokens:
     path = folder / SENTENCEPIECE_FILE
     check_model_files(folder, [path.name])
     tokenizer_class = {**values, **read_json(folder / TOKENIZER_CONFIG)}.get("tokenizer_class")
-    if tokenizer_class not in TOKENIZER_CLASSES:
+    if tokenizer_class not in MBART_TOKENIZERS:
         raise ValueError(
             f"tokenizer: expected the tokenizer_class MBart50Tokenizer in {folder}, got "
             f"{tokenizer_class!r}; of the mBART models, only mBART-50 puts the language before the "

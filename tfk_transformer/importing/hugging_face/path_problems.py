@@ -5,11 +5,11 @@ from pathlib import Path
 
 NPZ = ".npz"
 EXPECTED = f"a folder in Hugging Face's layout, or an {NPZ} file of Marian"
-PART = "one file of a model; pass the folder with config.json, weights and tokenizers"
+MODEL_PART = "one file of a model; pass the folder with config.json, weights and tokenizers"
 # By the suffix of a file: the type and the remedy.
 FILE_TYPES = {
-    **dict.fromkeys((".json", ".model", ".safetensors", ".spm"), PART),
-    ".bin": f"{PART}, or, for a binary file of Marian, the {NPZ} file that it was made from",
+    **dict.fromkeys((".json", ".model", ".safetensors", ".spm"), MODEL_PART),
+    ".bin": f"{MODEL_PART}, or, for a binary file of Marian, the {NPZ} file that it was made from",
     **dict.fromkeys(
         (".ckpt", ".pt", ".pth"),
         "a checkpoint of PyTorch; convert it to a folder of transformers with the script of its "

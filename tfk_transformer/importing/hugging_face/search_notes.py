@@ -34,7 +34,7 @@ EFFECTS = {
     "early_stopping": "the search ends when as many translations are complete as there are beams",
 }
 # Tokens that generate takes from generation_config.json, and an import from config.json.
-TOKENS = ("decoder_start_token_id", "eos_token_id", "forced_bos_token_id")
+SPECIAL_TOKENS = ("decoder_start_token_id", "eos_token_id", "forced_bos_token_id")
 
 
 def convert_search_settings(
@@ -108,7 +108,7 @@ def _check_tokens(
     config: Mapping[str, Any], generation: Mapping[str, Any], replaced: Collection[str]
 ) -> None:
     problems = []
-    for name in TOKENS:
+    for name in SPECIAL_TOKENS:
         expected = config.get(name)
         value = generation.get(name)
         if name not in replaced and value not in (None, expected, [expected]):
