@@ -56,7 +56,9 @@ from tfk_transformer.text_files.unfinished import content_digest
 EXAMPLES = """
 # Type texts, and read each translation immediately.
 tfk-transformer translate numbers-files/translate.onnx
-tfk-transformer translate numbers-files/translate.onnx 'forty-two' 'seven. nine.'
+tfk-transformer translate numbers-files/translate.onnx 'forty-two' 'seven'
+# A text of two sentences.
+tfk-transformer translate numbers-files/translate.onnx 'forty-two. seven.'
 tfk-transformer translate numbers -i numbers.en -o numbers.out
 # The three best translations with their scores.
 tfk-transformer translate numbers 'forty-two' --setting n_best=3
