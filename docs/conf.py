@@ -55,14 +55,16 @@ def from_the_root(name: str) -> str:
 
 def add_root_page(app, docname: str, source: list[str]) -> None:
     """Put the text of a root page before the content of the page in this folder (its table of
-    contents), and link to its page. Pages of benchmarks/ are not part of the site: links to them
-    are downloads, like links to other files outside of this folder.
+    contents), and link to its page. Pages of benchmarks/ and locks/ are not part of the site: links
+    to them are downloads, like links to other files outside of this folder.
     """
     if docname in ROOT_PAGES:
         source[0] = f"{from_the_root(ROOT_PAGES[docname])}\n\n{source[0]}"
     for page, file in ROOT_PAGES.items():
         source[0] = source[0].replace(f"](../{file})", f"]({page}.md)")
-    source[0] = re.sub(r"\]\((\.\./benchmarks/[\w-]+\.md)(?:#[\w-]+)?\)", r"](path:\1)", source[0])
+    source[0] = re.sub(
+        r"\]\((\.\./(?:benchmarks|locks)/[\w-]+\.md)(?:#[\w-]+)?\)", r"](path:\1)", source[0]
+    )
 
 
 def setup(app) -> None:
