@@ -7,12 +7,17 @@ import pytest
 
 
 def test_openapi_names_every_path(server):
-    assert b"swagger" in server.send("/docs").content
     page = server.send("/openapi.json").content
+    document = server.send("/docs").content.decode()
+    assert all(f" {path}</code></h3>" in document for path in page["paths"])
+    assert 'href="#InputTensor"' in document and 'id="InputTensor"' in document
     model = "/v2/models/numbers"
     assert {
         "/translate",
+        "/detect",
         "/languages",
+        "/frontend/settings",
+        "/health",
         "/metrics",
         "/v1/models/numbers:predict",
         "/v1/models/numbers",

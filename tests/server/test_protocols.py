@@ -197,7 +197,8 @@ def test_libretranslate_translates(server, translator):
         "translatedText": ["sieben", ""]
     }
     assert server.send("/translate", {"q": "seven", "source": "auto", "target": "de"}).content == {
-        "translatedText": "sieben"
+        "translatedText": "sieben",
+        "detectedLanguage": {"confidence": 100, "language": "en"},
     }
     form = {"Content-Type": "application/x-www-form-urlencoded"}
     assert server.send("/translate", "q=forty-two&source=en&target=de", headers=form).content == {
@@ -222,8 +223,8 @@ def test_libretranslate_translates(server, translator):
         ),
         ({"target": "fr"}, "target: expected de, .*"),
         (
-            {"format": "html"},
-            "format: expected text, got html; remove the markup and send text.",
+            {"format": "markdown"},
+            "format: expected text or html, got markdown; correct it.",
         ),
         ({"alternatives": -1}, "alternatives: expected a number from 0 to 15, got -1; correct it."),
     ],
@@ -235,7 +236,11 @@ def test_libretranslate_errors(server, change, message):
 
 
 def test_open_inference_describes_model(server):
-    assert server.send("/v2").content["extensions"] == ["generate"]
+    assert server.send("/v2").content["extensions"] == [
+        "generate",
+        "binary_tensor_data",
+        "model_configuration",
+    ]
     assert server.send("/v2/health/live").content == {"live": True}
     assert server.send("/v2/health/ready").content == {"ready": True}
     assert server.send("/v2/models/numbers/ready").content == {"name": "numbers", "ready": True}

@@ -73,7 +73,7 @@ def option(
         annotation = str  # the record refuses other words, and its error names the field
     elif annotation == tuple[str, ...]:
         texts["help"] += " May be repeated."
-        typer_option = typer.Option(flag, metavar="NAME", **texts)
+        typer_option = typer.Option(flag, metavar=extra.get("metavar", "NAME"), **texts)
         annotation = list[str]
     else:
         number = "N" if annotation is int or int in get_args(annotation) else "X"

@@ -2,7 +2,9 @@
 
 import json
 import math
+import re
 from collections.abc import Mapping
+from http import HTTPStatus
 from typing import Any
 
 from starlette.exceptions import HTTPException
@@ -12,8 +14,8 @@ from starlette.responses import Response
 from tfk_transformer.config.words import shorten
 
 _ENCODER = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-# The reasons for the errors that Starlette raises. For the errors of this package, `detail` is the
-# reason.
+# The reasons for the errors that Starlette raises when it looks for a route. For other errors,
+# `detail` is the reason.
 _REASONS = {
     404: (
         "path: expected a path that /openapi.json lists, got {path}; correct the URL and the name "
@@ -21,6 +23,8 @@ _REASONS = {
     ),
     405: "method: expected a method that the header Allow names, got {method}; correct it.",
 }
+# The name of a model in the paths of TensorFlow Serving and of the Open Inference Protocol.
+_MODEL_NAME = re.compile(r"/v[12]/models/([^/:]+)")
 
 
 def answer(content: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
@@ -59,10 +63,22 @@ async def answer_http_error(request: Request, error: Exception) -> Response:
     """
     assert isinstance(error, HTTPException)
     reason = error.detail
-    if error.status_code in _REASONS:
-        path = shorten(request.url.path)
-        reason = _REASONS[error.status_code].format(path=path, method=request.method)
+    if reason == HTTPStatus(error.status_code).phrase:  # an error of Starlette
+        reason = _routing_reason(request, error.status_code)
     return answer({"error": reason}, error.status_code, error.headers)
+
+
+def _routing_reason(request: Request, status: int) -> str:
+    """Return the reason for a request that has no route."""
+    path = request.scope["path"]
+    served = request.app.state.model_name
+    name = _MODEL_NAME.match(path)
+    if status == 404 and name and name[1] != served:
+        return (
+            f"model: expected {served}, the model of this server, got {shorten(name[1])}; correct "
+            "the URL."
+        )
+    return _REASONS[status].format(path=shorten(path), method=request.method)
 
 
 async def answer_failure(request: Request, error: Exception) -> Response:

@@ -31,6 +31,16 @@ Outcome: TypeAlias = Any  # a result of the model, a `TextProblem`, or an Except
 Run: TypeAlias = Callable[[Work, Sequence[str], Sequence[str]], Sequence[Any]]
 
 
+def late_answer(timeout: float) -> HTTPException:
+    """Return the error for an answer that takes longer than `timeout` seconds."""
+    return HTTPException(
+        504,
+        f"time: expected an answer within {timeout:g} s, got none; send fewer or shorter texts, or "
+        "try again later.",
+        {"Retry-After": "5"},
+    )
+
+
 class _Request:
     """A request that waits for its outcomes."""
 
@@ -137,12 +147,7 @@ class Batcher:
             async with asyncio.timeout(timeout):
                 await request.done
         except TimeoutError:
-            raise HTTPException(
-                504,
-                f"time: expected an answer within {timeout:g} s, got none; send fewer or "
-                "shorter texts, or try again later.",
-                {"Retry-After": "5"},
-            ) from None
+            raise late_answer(timeout) from None
         finally:
             request.abandoned = True  # the texts that still wait are not run
         errors = [outcome for outcome in request.outcomes if isinstance(outcome, Exception)]

@@ -1,12 +1,14 @@
 """Reading and validation of request bodies."""
 
 import asyncio
+from collections.abc import Collection
 from typing import TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
+from tfk_transformer.config.words import shorten
 from tfk_transformer.server.settings import ServerSettings
 
 MAX_BODY_PROBLEMS = 5  # in one error message
@@ -21,14 +23,30 @@ class Body(BaseModel):
 AnyBody = TypeVar("AnyBody", bound=Body)
 
 
-async def read_body(request: Request, settings: ServerSettings) -> bytes:
-    """Return the body of a request.
+async def read_body(
+    request: Request, settings: ServerSettings, encodings: Collection[str] = ()
+) -> bytes:
+    """Return the body of a request, as it was sent.
 
     Starlette's own limit of a body has no time-out, and answers in plain text.
 
+    Args:
+        request: the request.
+        settings: the settings of the server.
+        encodings: the content encodings that the caller can decode.
+
     Raises:
-        HTTPException: 413 if the body is too large, 408 if it does not arrive in time.
+        HTTPException: 415 if the body has another encoding, 413 if it is too large, 408 if it does
+            not arrive in time.
     """
+    encoding = request.headers.get("content-encoding", "").strip().lower()
+    if encoding not in ("", "identity", *encodings):
+        raise HTTPException(
+            415,
+            f"Content-Encoding: expected {' or '.join(encodings) or 'none'}, got "
+            f"{shorten(encoding)}; send the body uncompressed.",
+            {"Accept-Encoding": ", ".join(encodings) or "identity"},
+        )
     too_large = HTTPException(
         413,
         f"body: expected at most {settings.max_body} bytes, got more; send fewer texts at a time.",

@@ -14,9 +14,19 @@ from tfk_transformer.server.request_log import error_fields, log_event
 from tfk_transformer.server.settings import ServerSettings
 
 METHODS = ("GET", "POST", "PUT", "DELETE", "HEAD", "OPTIONS", "PATCH")
-OPEN = ("/v2/health/live", "/v2/health/ready", "/docs", "/openapi.json")  # paths without API key
+# Paths without API key. Clients of LibreTranslate list the languages before they send a key.
+OPEN = (
+    "/",
+    "/docs",
+    "/frontend/settings",
+    "/health",
+    "/languages",
+    "/openapi.json",
+    "/v2/health/live",
+    "/v2/health/ready",
+)
 MONITORING = (*OPEN, "/metrics")  # paths that are served while the server drains
-KEY_IN_BODY = "/translate"  # the path whose body may contain the API key
+KEY_IN_BODY = ("/translate", "/detect")  # paths whose bodies may contain the API key
 
 
 class Lifecycle:
@@ -45,12 +55,20 @@ class RecordingMiddleware:
             contain anything.
         metrics: counts the requests.
         lifecycle: the state of the server.
+        root_path: the path at which a proxy serves the application, or "". Requests may have it
+            before the paths of the application.
     """
 
     def __init__(
-        self, app: ASGIApp, paths: Collection[str], metrics: Metrics, lifecycle: Lifecycle
+        self,
+        app: ASGIApp,
+        paths: Collection[str],
+        metrics: Metrics,
+        lifecycle: Lifecycle,
+        root_path: str,
     ) -> None:
         self._app = app
+        self._root_path = root_path
         self._paths = frozenset(paths)
         self._metrics = metrics
         self._lifecycle = lifecycle
@@ -61,6 +79,9 @@ class RecordingMiddleware:
             await self._app(scope, receive, send)
             return
         record = scope["record"] = RequestRecord()
+        # Some proxies remove the path from requests, and others keep it.
+        if f"{scope['path']}/".startswith(f"{self._root_path}/"):
+            scope["path"] = scope["path"].removeprefix(self._root_path) or "/"
 
         async def send_and_record(message: Message) -> None:
             if message["type"] == "http.response.start":
@@ -128,29 +149,35 @@ class AccessMiddleware:
                     "shutting down; send the request again.",
                     {"Retry-After": "1", "Connection": "close"},
                 )
-            if scope["path"] not in (*OPEN, KEY_IN_BODY):
-                check_key(self._settings, Request(scope))
+            if scope["path"] not in OPEN:
+                key = header_key(Request(scope))
+                # A wrong key in the header is refused before the body is read.
+                if key or scope["path"] not in KEY_IN_BODY:
+                    check_key(self._settings, key)
         await self._app(scope, receive, send)
 
 
-def check_key(settings: ServerSettings, request: Request, in_body: str | None = None) -> None:
+def header_key(request: Request) -> str:
+    """Return the API key of the header `X-API-Key: KEY` or `Authorization: Bearer KEY`, or ""."""
+    scheme, _, token = request.headers.get("authorization", "").partition(" ")
+    bearer_token = token.strip() if scheme.lower() == "bearer" else ""
+    return request.headers.get("x-api-key") or bearer_token
+
+
+def check_key(settings: ServerSettings, key: str) -> None:
     """Refuse a request without the API key.
 
     The time of the comparison does not depend on where the keys differ.
 
     Args:
         settings: the settings of the server.
-        request: the request, with the header `Authorization: Bearer KEY` or `X-API-Key: KEY`.
-        in_body: the value of LibreTranslate's field `api_key`.
+        key: the key of the request, or "".
 
     Raises:
         HTTPException: 401 if the key is missing or wrong.
     """
     if settings.api_key is None:
         return
-    scheme, _, token = request.headers.get("authorization", "").partition(" ")
-    bearer_or_body_key = token.strip() if scheme.lower() == "bearer" else in_body
-    key = request.headers.get("x-api-key") or bearer_or_body_key or ""
     if not hmac.compare_digest(key.encode(), settings.api_key.get_secret_value().encode()):
         raise HTTPException(
             401,

@@ -19,6 +19,7 @@ REASONS = {
     401: "The API key is missing or wrong.",
     408: "The body did not arrive in time.",
     413: "The body is too large.",
+    415: "The body is compressed.",
     422: "A value is missing or wrong, or the model cannot process a text.",
     429: "Too many texts are waiting.",
     500: "An error of the server.",
@@ -36,7 +37,7 @@ ERROR_RESPONSE = {"content": {JSON: {"schema": {"$ref": "#/components/schemas/Er
 
 
 class DescribedRoute(Route):
-    """A route with one method, and its OpenAPI description.
+    """A route with one method, and its OpenAPI description. GET includes HEAD.
 
     The name and the docstring of the endpoint are part of the description. `operation` is the
     description, and `schemas` contains the schemas that the body refers to, by name.
@@ -64,7 +65,7 @@ class DescribedRoute(Route):
     ) -> None:
         super().__init__(path, endpoint)
         self.method = method
-        self.methods = {method}  # Starlette would add HEAD to GET
+        self.methods = {"GET", "HEAD"} if method == "GET" else {method}
         if errors is None:
             errors = (401, 500, 503) if body is None else tuple(REASONS)
         self.operation: dict[str, Any] = {
@@ -85,11 +86,14 @@ class DescribedRoute(Route):
             self.operation["requestBody"] = {"required": True, "content": content}
 
 
-def openapi_page(protocols: Mapping[str, Sequence[DescribedRoute]]) -> dict[str, Any]:
+def openapi_page(
+    protocols: Mapping[str, Sequence[DescribedRoute]], root_path: str = ""
+) -> dict[str, Any]:
     """Return the OpenAPI description of a server.
 
     Args:
         protocols: the routes of each protocol.
+        root_path: the path at which a proxy serves the server.
     """
     schemas: dict[str, Any] = {"ErrorAnswer": ERROR_SCHEMA}
     paths: dict[str, Any] = {}
@@ -101,6 +105,7 @@ def openapi_page(protocols: Mapping[str, Sequence[DescribedRoute]]) -> dict[str,
     return {
         "openapi": "3.1.0",
         "info": {"title": "tfk-transformer", "version": __version__},
+        "servers": [{"url": root_path or "/"}],
         "paths": paths,
         "components": {"schemas": schemas},
     }

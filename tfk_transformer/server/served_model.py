@@ -146,7 +146,7 @@ class ServedModel:
         self.check(target_texts)
         target_texts = target_texts or [""] * len(texts)
         if work.task != "translate" or not self._splits:
-            return await self._submit(work, texts, target_texts)
+            return await self.submit(work, texts, target_texts)
         splits = [split_text(text, self.language) for text in texts]
         self._check_sentences(sum(len(split.sentences) for split in splits))
         sentences: list[str] = []
@@ -155,7 +155,7 @@ class ServedModel:
             parts = split.sentences or [text]  # a blank text is one sentence
             sentences += parts
             prefixes += [prefix, *[""] * (len(parts) - 1)]
-        outcomes = iter(await self._submit(work, sentences, prefixes))
+        outcomes = iter(await self.submit(work, sentences, prefixes))
         return [
             _join_outcomes(
                 text, split, list(itertools.islice(outcomes, max(1, len(split.sentences))))
@@ -163,9 +163,14 @@ class ServedModel:
             for text, split in zip(texts, splits, strict=True)
         ]
 
-    async def _submit(
+    async def submit(
         self, work: Work, texts: Sequence[str], target_texts: Sequence[str]
     ) -> list[Outcome]:
+        """Return the result of each text, which is run as one sentence, or its `TextProblem`.
+
+        Raises:
+            HTTPException: 422 if the model refuses the settings. See also `Batcher.submit`.
+        """
         try:
             return await self._batcher.submit(work, texts, target_texts, self.settings.timeout)
         except ValueError as error:

@@ -1,15 +1,18 @@
 """The settings of the server."""
 
+import re
 from collections.abc import Mapping
 from typing import Any, Self
 
-from pydantic import ConfigDict, Field, SecretStr, model_validator
+from pydantic import ConfigDict, Field, SecretStr, field_validator, model_validator
 
 from tfk_transformer.config.record import Record
 
 # The parts of the settings.
 ADDRESS, TRANSLATION, BATCHES = "Address and access", "Translation", "Batches"
 LIMITS = "Limits"
+# Browsers send an origin in lower case, and compare it with the header of the answer.
+ORIGIN_PATTERN = re.compile(r"\*|[a-z][a-z0-9+.-]*://[a-z0-9.:\[\]_-]+")
 
 
 def _field(part: str, metavar: str, default: Any, description: str, **rules: Any) -> Any:
@@ -28,6 +31,20 @@ class ServerSettings(Record):
 
     name: str = _field(
         ADDRESS, "NAME", "translator", "the model's name in URLs", pattern=r"^\w[\w.-]*$"
+    )
+    allow_origin: tuple[str, ...] = _field(
+        ADDRESS,
+        "ORIGIN",
+        (),
+        "a website whose pages may send requests, such as https://example.com, or * for all",
+        strict=False,  # the command line passes a list
+    )
+    root_path: str | None = _field(
+        ADDRESS,
+        "PATH",
+        None,
+        "the path at which a proxy serves this server, such as /translator",
+        pattern=r"^(/[\w.~-]+)+$",
     )
     source_language: str | None = _field(
         TRANSLATION,
@@ -103,6 +120,13 @@ class ServerSettings(Record):
         default={}, description="search settings of requests that do not set them"
     )
     api_key: SecretStr | None = Field(default=None, description="the key that requests must carry")
+
+    @field_validator("allow_origin")
+    @classmethod
+    def _check_origins(cls, origins: tuple[str, ...]) -> tuple[str, ...]:
+        if not all(map(ORIGIN_PATTERN.fullmatch, origins)):
+            raise ValueError("expected a scheme and a host in lower case, as https://example.com")
+        return origins
 
     @model_validator(mode="after")
     def _check_languages_and_queue(self) -> Self:

@@ -1,4 +1,4 @@
-"""The protocols of the server, one module each: paths, bodies and answers.
+"""The protocols of the server, with paths, bodies and answers, and its pages for browsers.
 
 Imports the other modules of `server`.
 """

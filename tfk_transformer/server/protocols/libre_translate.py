@@ -1,6 +1,6 @@
-"""The LibreTranslate API: /translate and /languages."""
+"""The LibreTranslate API: /translate, /detect, /languages and /frontend/settings."""
 
-import urllib.parse
+import contextlib
 from typing import Any
 
 from starlette.exceptions import HTTPException
@@ -9,57 +9,61 @@ from starlette.responses import Response
 
 from tfk_transformer.config.search_settings import SearchSettings
 from tfk_transformer.config.words import shorten
-from tfk_transformer.server.answers import answer, to_json
-from tfk_transformer.server.bodies import Body, parse_body, read_body
-from tfk_transformer.server.middleware import KEY_IN_BODY, check_key
+from tfk_transformer.server.answers import answer
+from tfk_transformer.server.protocols.html_translation import HtmlTranslator
+from tfk_transformer.server.protocols.libre_translate_bodies import (
+    BODY_TYPES,
+    DetectRequest,
+    TranslateRequest,
+    read_keyed_body,
+)
 from tfk_transformer.server.routes import JSON, DescribedRoute
 from tfk_transformer.server.served_model import ServedModel
 from tfk_transformer.server.settings import ServerSettings
 
-FORM = "application/x-www-form-urlencoded"
 UNKNOWN = "und"  # ISO 639-2: undetermined
-LIBRE_TRANSLATE_FORMATS = ("", "text")
-
-
-class TranslateRequest(Body):
-    """Texts to translate."""
-
-    q: str | list[str]
-    source: str
-    target: str
-    format: str = "text"
-    alternatives: int = 0
-    api_key: str = ""
+LIBRE_TRANSLATE_FORMATS = (None, "", "text", "html")
 
 
 def libre_translate_routes(served: ServedModel) -> list[DescribedRoute]:
     """Return the routes of the protocol."""
     settings = served.settings
+    html_translator = HtmlTranslator(served)
     source = settings.source_language or UNKNOWN
     target = settings.target_language or UNKNOWN
+    # No language is detected: a server with one source language answers this language.
+    detected = {"confidence": 0 if source == UNKNOWN else 100, "language": source}
+
+    frontend = _frontend_settings(settings, source, target)
 
     async def translate(request: Request) -> Response:
         """Translate one text or several."""
-        body = await read_body(request, settings)
-        content_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-        # curl -d sends JSON with the content type of a form.
-        if content_type == FORM and not body.lstrip().startswith(b"{"):
-            payload = _parse_form(body)
-        else:
-            payload = parse_body(TranslateRequest, body)
-        check_key(settings, request, payload.api_key)
+        payload = await read_keyed_body(request, settings, TranslateRequest)
         _check_request(payload, settings)
         texts = [payload.q] if isinstance(payload.q, str) else payload.q
-        work = served.work(_search_settings(payload, settings))
-        translations = await served.results(request, work, texts)
-        content: dict[str, Any] = {"translatedText": [result.text for result in translations]}
-        if payload.alternatives:
-            content["alternatives"] = [
-                [hypothesis.text for hypothesis in result.hypotheses[1:]] for result in translations
-            ]
+        alternatives = _alternatives(payload, settings)
+        if payload.format == "html":
+            translations = await html_translator.translate(request, texts)
+            others: list[list[str]] = [[] for _ in texts]  # as in LibreTranslate
+        else:
+            work = served.work(_search_settings(alternatives, settings))
+            results = await served.results(request, work, texts)
+            translations = [result.text for result in results]
+            others = [[other.text for other in result.hypotheses[1:]] for result in results]
+        content: dict[str, Any] = {"translatedText": translations}
+        if alternatives:
+            content["alternatives"] = others
+        if payload.source == "auto":
+            content["detectedLanguage"] = [detected] * len(texts)
         if isinstance(payload.q, str):
             content = {name: values[0] for name, values in content.items()}
         return answer(content)
+
+    async def detect(request: Request) -> Response:
+        """Return the source language of the model; no language is detected."""
+        payload = await read_keyed_body(request, settings, DetectRequest)
+        served.check([payload.q] if isinstance(payload.q, str) else payload.q)
+        return answer([detected])
 
     async def languages(request: Request) -> Response:
         """List the languages that the server knows."""
@@ -67,41 +71,48 @@ def libre_translate_routes(served: ServedModel) -> list[DescribedRoute]:
         codes = dict.fromkeys((source, target))
         return answer([{"code": code, "name": code, "targets": targets[code]} for code in codes])
 
+    async def frontend_settings(request: Request) -> Response:
+        """Describe the limits and languages for user interfaces."""
+        return answer(frontend)
+
     array = {"description": "The languages.", "content": {JSON: {"schema": {"type": "array"}}}}
     return [
         DescribedRoute(
-            "POST", KEY_IN_BODY, translate, body=TranslateRequest, body_types=(JSON, FORM)
+            "POST", "/translate", translate, body=TranslateRequest, body_types=BODY_TYPES
+        ),
+        DescribedRoute(
+            "POST",
+            "/detect",
+            detect,
+            body=DetectRequest,
+            body_types=BODY_TYPES,
+            responses={200: array},
         ),
         DescribedRoute("GET", "/languages", languages, responses={200: array}),
+        DescribedRoute("GET", "/frontend/settings", frontend_settings, errors=(500, 503)),
     ]
 
 
-def _parse_form(body: bytes) -> TranslateRequest:
-    """Parse the body of an HTML form.
-
-    Raises:
-        HTTPException: 400 if the body is not a form, 422 if a field is missing or wrong.
-    """
-    try:
-        fields = urllib.parse.parse_qs(
-            body.decode("utf-8"), keep_blank_values=True, errors="strict", max_num_fields=1000
-        )
-        values: dict[str, Any] = {
-            name: items if name == "q" and len(items) > 1 else items[-1]
-            for name, items in fields.items()
-        }
-        if "alternatives" in values:
-            values["alternatives"] = int(values["alternatives"])
-    except ValueError:
-        raise HTTPException(
-            400,
-            "body: expected a form in UTF-8, got invalid fields; correct them, or send JSON.",
-        ) from None
-    return parse_body(TranslateRequest, to_json(values).encode())
+def _frontend_settings(settings: ServerSettings, source: str, target: str) -> dict[str, Any]:
+    """Return the settings that LibreTranslate has for user interfaces."""
+    needs_key = settings.api_key is not None
+    return {
+        "apiKeys": needs_key,
+        "charLimit": settings.max_characters,
+        "filesTranslation": False,
+        "frontendTimeout": 500,  # milliseconds between the last keystroke and the request
+        "keyRequired": needs_key,
+        "language": {
+            "source": {"code": source, "name": source},
+            "target": {"code": target, "name": target},
+        },
+        "suggestions": False,
+        "supportedFilesFormat": [],
+    }
 
 
 def _check_request(payload: TranslateRequest, settings: ServerSettings) -> None:
-    """Refuse languages other than the model's, and formats other than text.
+    """Refuse languages other than the model's, and unknown formats.
 
     Raises:
         HTTPException: 422.
@@ -118,27 +129,33 @@ def _check_request(payload: TranslateRequest, settings: ServerSettings) -> None:
             )
     if payload.format not in LIBRE_TRANSLATE_FORMATS:
         raise HTTPException(
-            422,
-            f"format: expected text, got {shorten(payload.format)}; remove the markup and send "
-            "text.",
+            422, f"format: expected text or html, got {shorten(payload.format)}; correct it."
         )
 
 
-def _search_settings(payload: TranslateRequest, settings: ServerSettings) -> dict[str, Any]:
-    """Return the search settings for the requested number of alternatives.
+def _alternatives(payload: TranslateRequest, settings: ServerSettings) -> int:
+    """Return the requested number of alternatives.
 
     Raises:
-        HTTPException: 422 if the number is negative or too large.
+        HTTPException: 422 if it is not a number, negative or too large.
     """
-    if not payload.alternatives:
-        return {}
     maximum = settings.max_beam_size - 1
-    if not 0 <= payload.alternatives <= maximum:
+    count = -1
+    with contextlib.suppress(ValueError):
+        count = int(payload.alternatives or 0)
+    if not 0 <= count <= maximum:
         raise HTTPException(
             422,
-            f"alternatives: expected a number from 0 to {maximum}, got {payload.alternatives}; "
-            "correct it.",
+            f"alternatives: expected a number from 0 to {maximum}, got "
+            f"{shorten(str(payload.alternatives))}; correct it.",
         )
-    n_best = payload.alternatives + 1
+    return count
+
+
+def _search_settings(alternatives: int, settings: ServerSettings) -> dict[str, Any]:
+    """Return the search settings for a number of alternatives."""
+    if not alternatives:
+        return {}
+    n_best = alternatives + 1
     beam_size = settings.search.get("beam_size", SearchSettings.beam_size)
     return {"n_best": n_best, "beam_size": max(n_best, beam_size)}

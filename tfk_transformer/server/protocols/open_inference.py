@@ -1,7 +1,8 @@
 """The Open Inference Protocol, version 2, over HTTP: health, metadata, infer and generate."""
 
 import itertools
-from typing import Any, Literal
+from collections.abc import Mapping
+from typing import Any
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -10,13 +11,25 @@ from starlette.responses import Response
 from tfk_transformer.config.words import shorten
 from tfk_transformer.constants import __version__
 from tfk_transformer.server.answers import answer
-from tfk_transformer.server.bodies import Body, parse_body, read_body
+from tfk_transformer.server.bodies import Body, parse_body
 from tfk_transformer.server.middleware import Lifecycle
-from tfk_transformer.server.routes import JSON_OBJECT, DescribedRoute
+from tfk_transformer.server.protocols.binary_tensors import (
+    JSON_LENGTH,
+    OCTET_STREAM,
+    answer_tensors,
+)
+from tfk_transformer.server.protocols.compressed_bodies import read_decompressed_body
+from tfk_transformer.server.protocols.infer_requests import (
+    InferRequest,
+    binary_outputs,
+    input_texts,
+    parse_infer_request,
+)
+from tfk_transformer.server.routes import ERROR_RESPONSE, JSON, JSON_OBJECT, DescribedRoute
 from tfk_transformer.server.served_model import NO_SCORE, ServedModel
 from tfk_transformer.server.streams import Events, Streams
 
-INPUTS = [{"name": "text", "datatype": "BYTES", "shape": [-1]}]
+INPUTS: list[dict[str, Any]] = [{"name": "text", "datatype": "BYTES", "shape": [-1]}]
 TRANSLATION_OUTPUTS = [
     {"name": "translation", "datatype": "BYTES", "shape": [-1]},
     {"name": "score", "datatype": "FP32", "shape": [-1]},
@@ -27,6 +40,7 @@ PREFIX_INPUT = {
     "shape": [-1],
     "parameters": {"optional": True},
 }
+EXTENSIONS = ["generate", "binary_tensor_data", "model_configuration"]
 IGNORED_PARAMETERS = (
     "binary_data_output",
     "classification",
@@ -36,30 +50,6 @@ IGNORED_PARAMETERS = (
     "priority",
     "timeout",
 )
-
-
-class InputTensor(Body):
-    """The texts, or the beginnings of their translations."""
-
-    name: Literal["text", "prefix"]
-    shape: list[int]
-    datatype: Literal["BYTES"]
-    data: list[str | list[str]]
-
-
-class OutputTensor(Body):
-    """A requested output."""
-
-    name: str
-
-
-class InferRequest(Body):
-    """Tensors of texts, and search settings as parameters."""
-
-    id: str | None = None
-    parameters: dict[str, bool | int | float | str] = {}
-    inputs: list[InputTensor]
-    outputs: list[OutputTensor] | None = None
 
 
 class GenerateRequest(Body):
@@ -75,11 +65,11 @@ def open_inference_routes(
     """Return the routes of the protocol."""
     settings = served.settings
     names = {"model_name": settings.name, "model_version": settings.version}
+    platform = f"tfk-transformer_{type(served.model).__name__}"
+    inputs = INPUTS if served.classifies else [*INPUTS, PREFIX_INPUT]
 
     async def metadata(request: Request) -> Response:
         """Describe inputs and outputs."""
-        platform = f"tfk-transformer_{type(served.model).__name__}"
-        inputs = INPUTS if served.classifies else [*INPUTS, PREFIX_INPUT]
         return answer(
             {
                 "name": settings.name,
@@ -90,55 +80,68 @@ def open_inference_routes(
             }
         )
 
+    async def configuration(request: Request) -> Response:
+        """Describe inputs and outputs, in the form of Triton's model configuration."""
+        return answer(
+            {
+                "name": settings.name,
+                "platform": platform,
+                "max_batch_size": 0,  # the shapes include the number of texts
+                "input": [_configured_tensor(tensor) for tensor in inputs],
+                "output": [_configured_tensor(tensor) for tensor in _output_metadata(served)],
+            }
+        )
+
     async def ready(request: Request) -> Response:
         """Confirm that the model accepts requests; a draining server refuses this request."""
         return answer({"name": settings.name, "ready": True})
 
     async def infer(request: Request) -> Response:
-        """Translate or classify texts."""
-        payload = parse_body(InferRequest, await read_body(request, settings))
-        tensors = {tensor.name: _texts(tensor) for tensor in payload.inputs}
-        if (
-            "text" not in tensors
-            or len(tensors) < len(payload.inputs)
-            or len(tensors.get("prefix", tensors["text"])) != len(tensors["text"])
-        ):
-            sizes = [f"{tensor.name} with {len(tensor.data)} items" for tensor in payload.inputs]
-            raise HTTPException(
-                422,
-                "inputs: expected text, and optionally prefix with as many items, got "
-                f"{', '.join(sizes) or 'none'}; correct the inputs.",
-            )
+        """Translate or classify texts.
+
+        Tensors may be binary: `binary_data_size` of an input is the number of its bytes after the
+        JSON, and the header Inference-Header-Content-Length has the number of bytes of the JSON.
+        The parameters `binary_data_output` and `binary_data` request binary outputs.
+        """
+        body = await read_decompressed_body(request, settings)
+        payload = parse_infer_request(body, request.headers.get(JSON_LENGTH))
+        tensors = input_texts(payload.inputs)
         work = served.work(_search_settings(payload.parameters))
         results = await served.results(request, work, tensors["text"], tensors.get("prefix", ()))
         requested = None if payload.outputs is None else [tensor.name for tensor in payload.outputs]
         outputs = _output_tensors(served, results, dict(work.settings).get("n_best", 1), requested)
         identity = {} if payload.id is None else {"id": payload.id}
-        return answer({**names, **identity, "outputs": outputs})
+        binary = binary_outputs(payload, [output["name"] for output in outputs])
+        return answer_tensors({**names, **identity}, outputs, binary)
 
     async def generate(request: Request) -> Response:
         """Translate one text."""
-        payload = parse_body(GenerateRequest, await read_body(request, settings))
+        payload = parse_body(GenerateRequest, await read_decompressed_body(request, settings))
         work = served.work(_search_settings(payload.parameters))
         (translation,) = await served.results(request, work, [payload.text_input])
         return answer({**names, "text_output": translation.text})
 
     async def generate_stream(request: Request) -> Response:
         """Translate one text, and send its parts as they are decoded, as server-sent events."""
-        payload = parse_body(GenerateRequest, await read_body(request, settings))
+        payload = parse_body(GenerateRequest, await read_decompressed_body(request, settings))
         requested = _search_settings(payload.parameters)
         return await streams.start(request, payload.text_input, requested, names)
 
+    tensors = {"description": "The answer.", "content": {**JSON_OBJECT, OCTET_STREAM: {}}}
     events = {"description": "Events with the parts.", "content": {Events.media_type: {}}}
-    routes = _server_routes(lifecycle)
+    routes = _server_routes(lifecycle, names)
     for path in (
         f"/v2/models/{settings.name}",
         f"/v2/models/{settings.name}/versions/{settings.version}",
     ):
         routes += [
             DescribedRoute("GET", path, metadata),
+            DescribedRoute("GET", f"{path}/config", configuration),
             DescribedRoute("GET", f"{path}/ready", ready),
-            DescribedRoute("POST", f"{path}/infer", infer, body=InferRequest),
+            _statistics_route(f"{path}/stats"),
+            DescribedRoute(
+                "POST", f"{path}/infer", infer, body=InferRequest, responses={200: tensors}
+            ),
         ]
         if not served.classifies:
             routes += [
@@ -151,17 +154,16 @@ def open_inference_routes(
                     responses={200: events},
                 ),
             ]
-    return routes
+    # After the routes of a model with the name "stats".
+    return [*routes, _statistics_route("/v2/models/stats")]
 
 
-def _server_routes(lifecycle: Lifecycle) -> list[DescribedRoute]:
-    """Return the routes that describe the server and its health."""
+def _server_routes(lifecycle: Lifecycle, names: Mapping[str, str]) -> list[DescribedRoute]:
+    """Return the routes that describe the server, its health and its model."""
 
     async def server(request: Request) -> Response:
         """Describe the server."""
-        return answer(
-            {"name": "tfk-transformer", "version": __version__, "extensions": ["generate"]}
-        )
+        return answer({"name": "tfk-transformer", "version": __version__, "extensions": EXTENSIONS})
 
     async def live(request: Request) -> Response:
         """Confirm that the process works."""
@@ -171,38 +173,48 @@ def _server_routes(lifecycle: Lifecycle) -> list[DescribedRoute]:
         """Report whether the server accepts requests."""
         return answer({"ready": not lifecycle.draining}, 503 if lifecycle.draining else 200)
 
+    async def repository_index(request: Request) -> Response:
+        """List the model."""
+        model = {"name": names["model_name"], "version": names["model_version"]}
+        return answer([{**model, "state": "READY", "reason": ""}])
+
+    models = {"description": "The answer.", "content": {JSON: {"schema": {"type": "array"}}}}
     not_ready = {"description": "The server is shutting down.", "content": JSON_OBJECT}
     return [
         DescribedRoute("GET", "/v2", server),
         DescribedRoute("GET", "/v2/health/live", live, errors=()),
         DescribedRoute("GET", "/v2/health/ready", ready, errors=(), responses={503: not_ready}),
+        DescribedRoute("POST", "/v2/repository/index", repository_index, responses={200: models}),
     ]
 
 
-def _texts(tensor: InputTensor) -> list[str]:
-    """Return the texts of a tensor of shape (N,) or (N, 1).
+def _statistics_route(path: str) -> DescribedRoute:
+    """Return a route that refuses to report Triton's statistics."""
 
-    Raises:
-        HTTPException: 422 if the shape does not fit the data.
-    """
-    nested = len(tensor.shape) == 2 and tensor.shape[1] == 1
-    rows = [[item] if isinstance(item, str) else item for item in tensor.data]
-    if (
-        (len(tensor.shape) != 1 and not nested)
-        or tensor.shape[0] != len(rows)
-        or any(len(row) != 1 for row in rows)
-    ):
+    async def statistics(request: Request) -> Response:
+        """Refuse: the counts and times of this server are at /metrics."""
         raise HTTPException(
-            422,
-            f"{tensor.name}: expected the shape [N] or [N, 1] and N texts, got {tensor.shape} and "
-            f"{sum(map(len, rows))} texts; correct shape or data.",
+            404,
+            "statistics: expected GET /metrics, which has the counts and times of this server, got "
+            f"{request.scope['path']}; read /metrics.",
         )
-    return [row[0] for row in rows]
+
+    refusal = {"description": "The server has no statistics in this form."} | ERROR_RESPONSE
+    route = DescribedRoute("GET", path, statistics, responses={404: refusal})
+    del route.operation["responses"][200]
+    return route
 
 
 def _search_settings(parameters: dict[str, bool | int | float | str]) -> dict[str, Any]:
     """Return the search settings among the parameters of a request."""
     return {name: value for name, value in parameters.items() if name not in IGNORED_PARAMETERS}
+
+
+def _configured_tensor(tensor: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a tensor of the metadata in the form of Triton's model configuration."""
+    data_type = {"BYTES": "TYPE_STRING", "FP32": "TYPE_FP32"}[tensor["datatype"]]
+    optional = {"optional": True} if "parameters" in tensor else {}
+    return {"name": tensor["name"], "data_type": data_type, "dims": tensor["shape"], **optional}
 
 
 def _output_metadata(served: ServedModel) -> list[dict[str, Any]]:
