@@ -31,7 +31,6 @@ EXTRAS = {
     "prometheus_client": "serve",
     "sacrebleu": "evaluate",
     "safetensors": "tensorflow",
-    "sentencex": "documents",
     "starlette": "serve",
     "tensorboard": "tensorflow",
     "tensorflow": "tensorflow",

@@ -9,6 +9,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -365,6 +366,7 @@ def test_stopped_run_keeps_its_lines(tmp_path, stop, status):
         process.stdin.flush()
         while not partial.exists() or partial.read_bytes().count(b"\n") < processing.CHUNK:
             assert process.poll() is None
+        time.sleep(0.5)  # a signal right before the process reads would wait for the next line
         process.send_signal(stop)
         error = process.stderr.read().decode()
         process.wait()

@@ -39,7 +39,8 @@ def test_long_sentence_goes_in_parts(runtime):
     check_places(document, found)
     assert [sentence.source for sentence in found.sentences] == ["Nine.", f"{long}.", "Two."]
     assert all(sentence.target.strip() for sentence in found.sentences)
-    assert "sieben" in found.sentences[1].target and "eins" in found.sentences[1].target
+    (expected,) = runtime.translate([f"{long}."], beam_size=1)
+    assert found.sentences[1].target == expected.text and len(expected.sentences) > 2
 
 
 def test_placeholders_are_kept_once(translator):
