@@ -49,14 +49,10 @@ def translate_readable(
                 sentence, [Hypothesis(sentence, 0.0)], kept_characters=text.kept
             )
     refusal: TextError | None = None
+    texts = [text.text for text in readable.values()]
+    forced = [prefixes[index] for index in readable]
     try:
-        translations = dict(
-            enumerate(
-                translate(
-                    [text.text for text in readable.values()], [prefixes[i] for i in readable]
-                )
-            )
-        )
+        translations = dict(enumerate(translate(texts, forced)))
     except TextError as error:
         refusal = error
         translations = error.results
@@ -86,7 +82,7 @@ class _PendingText:
 
     def __init__(self, text: str, prefix: str, language: str, max_characters: int) -> None:
         self.text = text
-        self.split = split_text(text, language) if text.strip() else SplitText([text], ["", ""])
+        self.split = split_text(text, language)
         self.translations: list[Translation | None] = [None] * len(self.split.sentences)
         self.prefix = prefix
         self.is_too_long = False

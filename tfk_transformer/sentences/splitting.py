@@ -17,7 +17,7 @@ BLANK = re.compile(r"\s")
 class SplitText(NamedTuple):
     """The sentences of a text, and the whitespace around them."""
 
-    sentences: list[str]  # without whitespace around them
+    sentences: list[str]  # at least one, without whitespace around them
     # Before each sentence and after the last one: one more than there are sentences.
     gaps: list[str]
 
@@ -62,10 +62,14 @@ class SplitText(NamedTuple):
 def split_text(text: str, language: str) -> SplitText:
     """Split a text into sentences. A line break always ends a sentence.
 
+    A blank text is one sentence, as it is.
+
     Args:
         text: the text.
         language: the ISO 639 code of its language, for the abbreviations.
     """
+    if not text.strip():
+        return SplitText([text], ["", ""])
     ends = [match.end() for match in LINE_BREAKS.finditer(text)]
     sentences: list[str] = []
     gaps = [""]

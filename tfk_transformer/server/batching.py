@@ -41,6 +41,23 @@ def late_answer(timeout: float) -> HTTPException:
     )
 
 
+def full_queue(maximum: int, waiting: int, added: int, content: str) -> HTTPException:
+    """Return the error for texts for which a queue has no room.
+
+    Args:
+        maximum: the size of the queue.
+        waiting: the number of texts in it.
+        added: the number of further texts.
+        content: what the queue holds, such as "texts".
+    """
+    return HTTPException(
+        429,
+        f"queue: expected at most {maximum} {content}, got {waiting} that wait and {added} more; "
+        "try again later.",
+        {"Retry-After": "1"},
+    )
+
+
 class _Request:
     """A request that waits for its outcomes."""
 
@@ -166,12 +183,7 @@ class Batcher:
     def _enqueue(self, work: Work, items: Sequence[_Item]) -> None:
         with self._condition:
             if self.queued + len(items) > self._max_queue:
-                raise HTTPException(
-                    429,
-                    f"queue: expected at most {self._max_queue} texts, got {self.queued} that wait "
-                    f"and {len(items)} more; try again later.",
-                    {"Retry-After": "1"},
-                )
+                raise full_queue(self._max_queue, self.queued, len(items), "texts")
             was_empty = self.queued == 0
             self.queued += len(items)
             queue = self._queues.setdefault(work, deque())

@@ -151,15 +151,12 @@ class ServedModel:
         self._check_sentences(sum(len(split.sentences) for split in splits))
         sentences: list[str] = []
         prefixes: list[str] = []
-        for text, split, prefix in zip(texts, splits, target_texts, strict=True):
-            parts = split.sentences or [text]  # a blank text is one sentence
-            sentences += parts
-            prefixes += [prefix, *[""] * (len(parts) - 1)]
+        for split, prefix in zip(splits, target_texts, strict=True):
+            sentences += split.sentences
+            prefixes += [prefix, *[""] * (len(split.sentences) - 1)]
         outcomes = iter(await self.submit(work, sentences, prefixes))
         return [
-            _join_outcomes(
-                text, split, list(itertools.islice(outcomes, max(1, len(split.sentences))))
-            )
+            _join_outcomes(text, split, list(itertools.islice(outcomes, len(split.sentences))))
             for text, split in zip(texts, splits, strict=True)
         ]
 
@@ -237,4 +234,4 @@ def _join_outcomes(text: str, split: SplitText, outcomes: Sequence[Outcome]) -> 
     for outcome in outcomes:
         if isinstance(outcome, TextProblem):
             return outcome
-    return join_translations(text, split, outcomes) if split.sentences else outcomes[0]
+    return join_translations(text, split, outcomes)

@@ -10,7 +10,7 @@ from starlette.requests import Request
 from tfk_transformer.inference.document_translation import translate_document
 from tfk_transformer.inference.text_errors import TextError
 from tfk_transformer.results import Translation
-from tfk_transformer.server.batching import Outcome, TextProblem, Work, late_answer
+from tfk_transformer.server.batching import Outcome, TextProblem, Work, full_queue, late_answer
 from tfk_transformer.server.served_model import ServedModel
 
 THREADS = 32  # most of the time, they wait for the model
@@ -43,12 +43,7 @@ class HtmlTranslator:
         self._served.check(texts)
         limits = self._served.settings
         if self._open + len(texts) > limits.max_queue:
-            raise HTTPException(
-                429,
-                f"queue: expected at most {limits.max_queue} texts of HTML, got {self._open} that "
-                f"wait and {len(texts)} more; try again later.",
-                {"Retry-After": "1"},
-            )
+            raise full_queue(limits.max_queue, self._open, len(texts), "texts of HTML")
         documents = _Documents(self._served, self._threads)
         self._open += len(texts)
         try:
