@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from tfk_transformer import datasets
-from tfk_transformer.atomic_write import atomic_write
+from tfk_transformer.atomic_write import atomic_write, lock
 from tfk_transformer.config.words import nearest
 from tfk_transformer.data.shortlist import learn_shortlist, shortlist_metadata
 from tfk_transformer.export import classifier_files, file_names, library_files
@@ -90,12 +90,24 @@ def export(
 
     Raises:
         ValueError: if `fitted` is neither a translator nor a classifier, a format is unknown or
-            does not support the model's options, the folder exists or cannot be written, an npm
-            package is missing, the text pairs cannot be read, or the disk is full.
+            does not support the model's options, the folder exists or cannot be written, another
+            run is writing it, an npm package is missing, the text pairs cannot be read, or the disk
+            is full.
         ImportError: if CTranslate2 is not installed and "ctranslate2" is requested.
         ParityError: if a file's results differ from the model's.
     """
-    check_out(out)
+    with lock(out):
+        check_out(out)
+        return _export(fitted, out, formats, node_modules, shortlist)
+
+
+def _export(
+    fitted: Translator | TextClassifier,
+    out: str | os.PathLike[str],
+    formats: Sequence[str] | None,
+    node_modules: str | os.PathLike[str] | None,
+    shortlist: str | None,
+) -> Figures:
     if isinstance(fitted, Translator):
         check_formats(formats, TRANSLATOR_FORMATS)
         library_files.check_counterparts(fitted, formats or ())

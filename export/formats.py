@@ -185,7 +185,7 @@ def check_out(out: str | os.PathLike[str], argument: str = "out", what: str = "f
     Raises:
         ValueError: if `out` exists or cannot be written.
     """
-    if Path(out).exists():
+    if os.path.lexists(out):
         raise ValueError(
             f"{argument}: expected a new {what}, got {out}, which exists; choose another name or "
             "remove it."

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 import onnx_ir as ir
 
-from tfk_transformer.config.json_text import parse_json_object
 from tfk_transformer.config.search_settings import SETTING_DTYPES, setting_rules
+from tfk_transformer.config.small_files import read_json_object
 from tfk_transformer.export import file_names
 from tfk_transformer.export.model_paths import MODEL_PATHS, model_kind, unexpected_path
 from tfk_transformer.export.runtime.sessions import METADATA, parse_metadata
@@ -175,11 +175,14 @@ def _saved_model(path: Path) -> Description:
     from google.protobuf.message import DecodeError
     from tensorflow.core.protobuf import saved_model_pb2
 
+    from tfk_transformer.export.runtime.saved_model_runtime import stored_config
+
     try:
         saved = saved_model_pb2.SavedModel.FromString((path / "saved_model.pb").read_bytes())
         (content,) = saved.meta_graphs
+        config = stored_config(content)
         weights = tf.train.load_checkpoint(str(path / "variables" / "variables"))
-    except (DecodeError, ValueError, tf.errors.OpError) as error:
+    except (DecodeError, LookupError, ValueError, tf.errors.OpError) as error:
         raise ValueError(
             f"FILE: the SavedModel {path} does not load: {str(error).splitlines()[0]}"
         ) from None
@@ -200,6 +203,7 @@ def _saved_model(path: Path) -> Description:
             "tensorflow_version": content.meta_info_def.tensorflow_version,
             "nodes": sum(len(function.node_def) for function in content.graph_def.library.function),
         },
+        "config": config,
         "parity": _saved_model_parity(path),
     }
 
@@ -256,7 +260,7 @@ def _read_description(file: Path, **types: type) -> Description:
     Raises:
         ValueError: if a value of `types` is missing or has another type.
     """
-    description = parse_json_object(file.read_bytes(), str(file))
+    description = read_json_object(file)
     missing = [name for name in types if not isinstance(description.get(name), types[name])]
     if missing:
         raise ValueError(
@@ -276,7 +280,7 @@ def _saved_model_parity(saved_model: Path) -> Description | None:
 def _read_parity(folder: Path) -> Description:
     """Return the content of the `parity.json` next to an exported folder, or an empty record."""
     file = folder.parent / file_names.PARITY_FILE
-    return parse_json_object(file.read_bytes(), str(file)) if file.is_file() else {}
+    return read_json_object(file) if file.is_file() else {}
 
 
 def _tf_tensors(tensors: "Mapping[str, TensorInfo]") -> list[Description]:
@@ -306,7 +310,7 @@ def _bundle(path: Path) -> Description:
     fitted = open_bundle(path)
     config = fitted.model.config
     file = path / "metrics.json"
-    metrics = parse_json_object(file.read_bytes(), str(file)) if file.is_file() else {}
+    metrics = read_json_object(file) if file.is_file() else {}
     settings = None
     if isinstance(fitted, Translator):
         settings = setting_rules(config.max_length, config.target_vocab_size)

@@ -6,7 +6,7 @@ This module loads neither TensorFlow nor Keras.
 from os import PathLike
 from pathlib import Path
 
-from tfk_transformer.config.json_text import parse_json_object
+from tfk_transformer.config.small_files import read_json_object
 from tfk_transformer.export import file_names
 from tfk_transformer.export.to_saved_model.serving import newest_version
 
@@ -82,7 +82,7 @@ def _description(path: Path) -> str:
 def _transformers_family(path: Path) -> str:
     """Return the `model_type` in the configuration of a folder, or "" without one."""
     try:
-        config = parse_json_object((path / "config.json").read_bytes(), "config.json")
+        config = read_json_object(path / "config.json")
     except (OSError, ValueError):
         return ""
     return str(config.get("model_type") or "")

@@ -72,6 +72,8 @@ def recipe():
     data = made_once("numbers", lambda folder: write_number_files(folder, range(200)))
     return Recipe(
         data=number_files_spec(data),
+        source_language="en",
+        target_language="de",
         preset="tiny",
         vocab_size=80,
         max_length=32,

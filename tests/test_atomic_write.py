@@ -1,10 +1,17 @@
+import contextvars
+import errno
+import os
+import re
 import subprocess
 import sys
+import threading
+import time
 from pathlib import Path
 
 import pytest
 
-from tfk_transformer.atomic_write import atomic_write, replace_text
+from tfk_transformer import atomic_write as module
+from tfk_transformer.atomic_write import atomic_write, lock, read_unchanged, replace_text
 
 
 def tree(folder) -> dict:
@@ -134,3 +141,144 @@ def test_replace_text_is_atomic(file):
     with pytest.raises(IsADirectoryError):
         replace_text(file, "newer")
     assert file.read_text() == "neu\n"
+
+
+HELD = """
+import sys
+from tfk_transformer.atomic_write import atomic_write
+
+with atomic_write(sys.argv[1]) as new:
+    new.mkdir()
+    (new / "a").write_text("ne")
+    print("writing", flush=True)
+    sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def writer(folder):
+    """Another process that writes the folder until it is killed or its input ends."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", HELD, str(folder)],
+        cwd=Path(__file__).parents[1],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout.readline() == "writing\n"
+    yield process
+    process.kill()
+    process.communicate()
+
+
+def test_second_writer_is_refused(tmp_path, folder, writer):
+    before = tree(tmp_path)
+    message = (
+        f"out: expected a path that no other run is writing, got {folder}, which process "
+        f"{writer.pid} is writing; wait until it ends, or choose another path."
+    )
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}$"), atomic_write(folder):
+        pass
+    assert tree(tmp_path) == before
+    writer.communicate("")
+    assert tree(tmp_path) == {"folder": None, "folder/a": "ne"}
+
+
+def test_killed_write_is_removed(tmp_path, folder, writer):
+    (tmp_path / ".folder.of_a_user").mkdir()
+    writer.kill()
+    writer.wait()
+    assert len(list(tmp_path.glob(".folder.*"))) == 3
+    with atomic_write(folder) as new:
+        new.mkdir()
+    assert tree(tmp_path) == {".folder.of_a_user": None, "folder": None}
+
+
+def test_other_thread_is_refused(folder):
+    with lock(folder), lock(folder), atomic_write(folder) as new:
+        new.mkdir()
+        with pytest.raises(ValueError, match="got .*folder, which process"), lock(folder):
+            # An empty context is the context of a new thread.
+            contextvars.Context().run(lock(folder).__enter__)
+
+
+def test_lock_leaves_no_folders(tmp_path):
+    with pytest.raises(RuntimeError), lock(tmp_path / "new" / "folder" / "file"):
+        raise RuntimeError
+    assert tree(tmp_path) == {}
+
+
+def test_lock_follows_no_link(tmp_path, file):
+    (tmp_path / ".folder.lock").symlink_to(file)
+    with atomic_write(tmp_path / "folder") as new:
+        new.mkdir()
+    assert file.read_text() == "old"
+
+
+def test_disk_without_locks_is_written(tmp_path, folder, monkeypatch):
+    fcntl = pytest.importorskip("fcntl")
+
+    def refuse(file, operation):
+        raise OSError(errno.ENOLCK, "no locks")
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    (tmp_path / ".folder.12345678.tmp").mkdir()  # its process may be alive
+    with atomic_write(folder) as new:
+        new.mkdir()
+    assert tree(tmp_path) == {".folder.12345678.tmp": None, "folder": None}
+
+
+def test_folder_is_replaced_without_exchange(folder, tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "_exchange", lambda first, second: False)
+    with atomic_write(folder) as new:
+        new.mkdir()
+        (new / "a").write_text("new a")
+    assert tree(tmp_path) == {"folder": None, "folder/a": "new a"}
+
+
+@pytest.fixture
+def replacing(folder):
+    """A thread that replaces the folder 100 times, always with two files of the same text."""
+
+    def replace():
+        for number in range(100):
+            with atomic_write(folder) as new:
+                new.mkdir()
+                for name in "ab":
+                    (new / name).write_text(str(number))
+            time.sleep(0.002)
+
+    (folder / "b").write_text("old a")
+    thread = threading.Thread(target=replace)
+    thread.start()
+    yield thread
+    thread.join()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux exchanges names")
+def test_replaced_folder_is_never_missing(folder, replacing):
+    while replacing.is_alive():
+        assert os.path.lexists(folder)
+
+
+def test_replaced_folder_is_read_unmixed(folder, replacing):
+    def read():
+        first = (folder / "a").read_text()
+        time.sleep(0.0005)
+        return first, (folder / "b").read_text()
+
+    while replacing.is_alive():
+        first, second = read_unchanged(folder, read)
+        assert first == second
+
+
+def test_error_of_unchanged_folder_is_raised(folder):
+    calls = []
+
+    def read():
+        calls.append(1)
+        raise ValueError("corrupt")
+
+    with pytest.raises(ValueError, match="corrupt"):
+        read_unchanged(folder, read)
+    assert calls == [1]

@@ -26,3 +26,8 @@ def test_old_files_translate_alike(name):
 def test_old_bundle_scores_alike():
     found = tfk.load(FILES / "bundle").score(EXPECTED["texts"], EXPECTED["targets"])
     np.testing.assert_allclose(found, EXPECTED["log_probabilities"], rtol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["bundle", "translate.onnx"])
+def test_old_files_name_no_language(name):
+    assert tfk.load(FILES / name).languages == (None, None)

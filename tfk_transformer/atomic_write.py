@@ -1,11 +1,27 @@
-"""Atomic writes of files and folders."""
+"""Atomic writes of files and folders, locks of outputs, and reads of folders that are replaced."""
 
 import contextlib
+import ctypes
 import os
+import re
 import shutil
+import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextvars import ContextVar
 from pathlib import Path
+from typing import BinaryIO, TypeAlias, TypeVar
+
+T = TypeVar("T")
+Identity: TypeAlias = tuple[int, ...]
+
+TEMPORARY = ".tmp"  # suffix of the temporary folders of `atomic_write`
+MOST_READS = 100  # of a folder that is replaced while it is read
+AT_FDCWD = -100  # of Linux: a path is relative to the working directory
+RENAME_EXCHANGE = 2
+
+# The lock files that this context holds. Other threads are refused like other processes.
+_held: ContextVar[frozenset[Path]] = ContextVar("held", default=frozenset())
 
 
 @contextlib.contextmanager
@@ -13,21 +29,147 @@ def atomic_write(path: str | os.PathLike[str]) -> Iterator[Path]:
     """Yield a temporary path to write to, and move it to `path` if the block ends without an error.
 
     The temporary path is in a new folder next to `path`. If anything fails, the previous content of
-    `path` stays unchanged. An old folder at `path` is deleted after the move.
+    `path` stays unchanged. An old folder at `path` is deleted after the move. `path` is locked in
+    the block.
 
     Args:
         path: the file or folder to write. The block must create a file or a folder at the yielded
             path.
+
+    Raises:
+        ValueError: if another process is writing `path`.
     """
     path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    folder = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.parent))
+    with lock(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with temporary_folder(path) as folder:
+            new = folder / path.name
+            yield new
+            _replace(path, new, backup=folder / f"{path.name}.old")
+
+
+@contextlib.contextmanager
+def temporary_folder(path: Path) -> Iterator[Path]:
+    """Yield a new folder next to `path`, and delete it after the block.
+
+    If the process is killed, the next process that locks `path` deletes the folder.
+    """
+    folder = Path(tempfile.mkdtemp(prefix=f".{path.name}.", suffix=TEMPORARY, dir=path.parent))
     try:
-        new = folder / path.name
-        yield new
-        _replace(path, new, backup=folder / f"{path.name}.old")
+        yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def lock(path: str | os.PathLike[str], argument: str = "out") -> Iterator[None]:
+    """Refuse other processes that lock or write the same path in this block.
+
+    The file `.NAME.lock` next to `path` is locked, and contains the process id. The system releases
+    the lock when the process ends, however it ends. Temporary folders of killed processes are
+    deleted. Blocks of the same path can be nested. Nothing is locked on Windows, on disks without
+    locks and in folders that are not writable.
+
+    Args:
+        path: a file or folder, which need not exist. Its parent folders are made, and removed if
+            they stay empty.
+        argument: the name of the argument, for errors.
+
+    Raises:
+        ValueError: if another process has the lock.
+    """
+    path = Path(path)
+    lock_file = path.parent.resolve() / f".{path.name}.lock"
+    if lock_file in _held.get():
+        yield
+        return
+    missing = [parent for parent in lock_file.parents if not parent.exists()]
+    try:
+        file = _open_lock_file(lock_file)
+    except BlockingIOError:
+        raise ValueError(
+            f"{argument}: expected a path that no other run is writing, got {path}, which "
+            f"{_owner(lock_file)} is writing; wait until it ends, or choose another path."
+        ) from None
+    if file is None:
+        yield
+        return
+    with file:
+        held = _held.set(_held.get() | {lock_file})
+        try:
+            _remove_leftovers(path)
+            yield
+        finally:
+            _held.reset(held)
+            lock_file.unlink(missing_ok=True)
+            for parent in missing:
+                with contextlib.suppress(OSError):  # not empty
+                    parent.rmdir()
+
+
+def open_locked(path: Path) -> tuple[BinaryIO, bool]:
+    """Open a file for appending, and lock it until it is closed.
+
+    Returns:
+        The file, and whether it is locked: not on Windows, and not on disks without locks.
+
+    Raises:
+        BlockingIOError: if another process has locked the file.
+    """
+    flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | getattr(os, "O_NOFOLLOW", 0)
+    while True:
+        file = os.fdopen(os.open(path, flags, 0o666), "ab")
+        try:
+            locked = _lock_file(file)
+        except BlockingIOError:
+            file.close()
+            raise
+        if not locked or _is_at(file, path):
+            return file, locked
+        file.close()  # the former process has removed or renamed the file
+
+
+def read_unchanged(path: str | os.PathLike[str], read: Callable[[], T]) -> T:
+    """Read several files of a folder, all of them from before or after a replacement of the folder.
+
+    Args:
+        path: the folder, or a file in it.
+        read: reads the files, and is called again if the folder was replaced meanwhile.
+
+    Returns:
+        The last result of `read`.
+
+    Raises:
+        ValueError: if the folder was replaced during each of 100 calls.
+    """
+    for _ in range(MOST_READS):
+        with _kept_open(path):
+            before = path_identity(path)
+            try:
+                result = read()
+            except Exception:
+                if path_identity(path) == before:
+                    raise
+            else:
+                if path_identity(path) == before:
+                    return result
+    raise ValueError(
+        f"path: expected a folder that stays while it is read, got {path}, which was replaced "
+        f"during each of {MOST_READS} reads; replace it less often."
+    )
+
+
+def path_identity(path: str | os.PathLike[str]) -> Identity:
+    """Return numbers that change if a file or folder, or the folder that it is in, is replaced."""
+    path = Path(path).absolute()
+    identity: list[int] = []
+    with contextlib.suppress(OSError):  # missing
+        status = path.stat()
+        # The number of a deleted file is used again.
+        identity += (status.st_dev, status.st_ino, status.st_mtime_ns)
+        parent = path.parent.stat()
+        identity += (parent.st_dev, parent.st_ino)
+    return tuple(identity)
 
 
 def replace_text(path: str | os.PathLike[str], text: str) -> None:
@@ -50,12 +192,110 @@ def replace_text(path: str | os.PathLike[str], text: str) -> None:
 
 
 def _replace(path: Path, new: Path, backup: Path) -> None:
-    """Move `new` to `path`. A folder at `path` is moved to `backup`, and back if anything fails."""
+    """Move `new` to `path`.
+
+    A folder at `path` is exchanged with `new`, so that there is always a folder at `path`. Where
+    that is not possible, it is moved to `backup`, and back if anything fails.
+    """
     try:
-        if path.is_dir():
+        if path.is_dir() and new.exists():
+            if _exchange(path, new):
+                return
             os.replace(path, backup)
         os.replace(new, path)
     except BaseException:
         if backup.exists() and not path.exists():
             os.replace(backup, path)
         raise
+
+
+def _exchange(first: Path, second: Path) -> bool:
+    """Exchange two names in one step; return False if the system or the disk cannot do it."""
+    if sys.platform != "linux":
+        return False
+    renameat2 = getattr(ctypes.CDLL(None), "renameat2", None)
+    if renameat2 is None:
+        return False
+    names = os.fsencode(first), os.fsencode(second)
+    failed: int = renameat2(AT_FDCWD, names[0], AT_FDCWD, names[1], RENAME_EXCHANGE)
+    return not failed
+
+
+@contextlib.contextmanager
+def _kept_open(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Keep a file or folder open, so that no new one gets its number."""
+    try:
+        # Opening a named pipe must not wait for a writer.
+        descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
+    except OSError:  # missing, or a folder on Windows
+        descriptor = None
+    try:
+        yield
+    finally:
+        if descriptor is not None:
+            os.close(descriptor)
+
+
+def _remove_leftovers(path: Path) -> None:
+    """Remove the temporary folders in which killed processes wrote `path`."""
+    temporary = re.compile(rf"\.{re.escape(path.name)}\.\w{{8}}{re.escape(TEMPORARY)}")
+    with contextlib.suppress(OSError):  # the folder can be written and not listed
+        for name in filter(temporary.fullmatch, os.listdir(path.parent)):
+            shutil.rmtree(path.parent / name, ignore_errors=True)
+
+
+def _open_lock_file(path: Path) -> BinaryIO | None:
+    """Return a locked file with the process id; None if the system or the folder does not allow it.
+
+    Raises:
+        BlockingIOError: if another process has locked the file.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        file, locked = open_locked(path)
+    except BlockingIOError:
+        raise
+    except OSError:  # the folder is not writable, which the write will report
+        return None
+    if not locked:
+        file.close()
+        path.unlink(missing_ok=True)
+        return None
+    with contextlib.suppress(OSError):  # the disk is full
+        os.truncate(file.fileno(), 0)
+        os.write(file.fileno(), str(os.getpid()).encode())
+    return file
+
+
+def _lock_file(file: BinaryIO) -> bool:
+    """Lock an open file; return False if the system or the disk has no locks.
+
+    Raises:
+        BlockingIOError: if another process has locked it.
+    """
+    try:
+        import fcntl
+    except ImportError:  # Windows
+        return False
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise
+    except OSError:
+        return False
+    return True
+
+
+def _is_at(file: BinaryIO, path: Path) -> bool:
+    """Return whether an open file is the file at a path."""
+    try:
+        return os.path.samestat(os.fstat(file.fileno()), path.stat())
+    except FileNotFoundError:
+        return False
+
+
+def _owner(lock_file: Path) -> str:
+    """Return the process that wrote a lock file, for errors."""
+    with contextlib.suppress(OSError, ValueError):
+        return f"process {int(lock_file.read_bytes()[:20])}"
+    return "another process"

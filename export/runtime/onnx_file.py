@@ -9,6 +9,7 @@ from typing import Any
 
 import onnxruntime
 
+from tfk_transformer.atomic_write import path_identity
 from tfk_transformer.export.file_names import CLASSIFY_FILE, SCORE_FILE, TRANSLATE_FILE
 from tfk_transformer.export.runtime.sessions import open_session, read_metadata
 
@@ -27,10 +28,18 @@ class OnnxFile:
     Args:
         path: the file.
         text_operators: whether the file needs the operators of onnxruntime-extensions.
+        export: the file of the same export that was opened first. Default: this file.
     """
 
-    def __init__(self, path: str | PathLike[str], text_operators: bool = False) -> None:
+    def __init__(
+        self,
+        path: str | PathLike[str],
+        text_operators: bool = False,
+        export: "OnnxFile | None" = None,
+    ) -> None:
         self.path = Path(path)
+        self._export = export or self
+        self._identity = path_identity(self.path)
         self._text_operators = text_operators
         self._sessions: dict[tuple[int, bool], onnxruntime.InferenceSession] = {}
         self._opening = threading.Lock()
@@ -43,13 +52,20 @@ class OnnxFile:
         batches allocate often. Without the arena, concurrent small batches take 0.7 to 0.9 of the
         time. Large tensors need the arena, since otherwise the system maps their pages again for
         each tensor. At 128 hypotheses, the time is the same with and without the arena.
+
+        Raises:
+            ValueError: if the file does not load, or its folder has been replaced.
         """
         key = (threads, small)
         with self._opening:
             if key not in self._sessions:
-                self._sessions[key] = open_session(
-                    self.path, threads, self._text_operators, arena=not small
-                )
+                session = open_session(self.path, threads, self._text_operators, arena=not small)
+                if path_identity(self._export.path) != self._export._identity:
+                    raise ValueError(
+                        f"ONNX: expected the export that was opened in {self.path.parent}, got "
+                        "another one, which has replaced it; open it again."
+                    )
+                self._sessions[key] = session
             return self._sessions[key]
 
     @property

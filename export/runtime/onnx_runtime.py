@@ -17,6 +17,7 @@ from tfk_transformer.export.runtime.sessions import check_threads, required
 from tfk_transformer.inference.runtime import ONE_BATCH, UNCACHED, Outputs, Workload
 from tfk_transformer.inference.signatures import FUNCTIONS
 from tfk_transformer.runtime_environment import usable_processors
+from tfk_transformer.sentences.languages import Languages
 
 if TYPE_CHECKING:
     from tfk_transformer.inference.token_scoring import Tokenizers
@@ -104,7 +105,7 @@ class OnnxRuntime:
         """Return the file that has a function."""
         path = self._path(name)
         if path not in self._files:
-            self._files[path] = OnnxFile(path, name in TEXT_FUNCTIONS)
+            self._files[path] = OnnxFile(path, name in TEXT_FUNCTIONS, self._files[self.path])
         return self._files[path]
 
     def require(self, argument: str, *names: str) -> None:
@@ -137,6 +138,11 @@ class OnnxRuntime:
     def architecture(self) -> str:
         """The architecture of the model's configuration."""
         return required(self.metadata["config"], "architecture", self.path)
+
+    @property
+    def languages(self) -> Languages:
+        """The languages of the model's configuration."""
+        return Languages.of(self.metadata["config"])
 
     @property
     def rules(self) -> Rules:

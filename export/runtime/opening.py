@@ -4,6 +4,7 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tfk_transformer.atomic_write import read_unchanged
 from tfk_transformer.export.file_names import SCORE_FILE
 from tfk_transformer.export.model_paths import model_kind, newest_model, unexpected_path
 from tfk_transformer.inference.base_classifier import BaseClassifier
@@ -21,7 +22,7 @@ def load(
 
     An ONNX file is `translate.onnx`, `translate.int8.onnx`, `classify.onnx` or `score.onnx`. In a
     folder of versions, as TensorFlow Serving reads it, the SavedModel of the newest version is
-    opened.
+    opened. If the model is replaced meanwhile, the new one is opened.
 
     Args:
         path: the file or folder.
@@ -37,7 +38,10 @@ def load(
             not None and the model is not an ONNX file.
         ImportError: if a bundle or a SavedModel is opened and TensorFlow is not installed.
     """
-    path = newest_model(path)
+    return read_unchanged(path, lambda: _load(newest_model(path), threads))
+
+
+def _load(path: Path, threads: int | None) -> BaseTranslator | BaseClassifier:
     kind = model_kind(path)
     if kind == "ONNX":
         return _open_onnx(path, threads)

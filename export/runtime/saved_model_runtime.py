@@ -8,11 +8,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tfk_transformer.array_types import Tensor
+from tfk_transformer.config.json_text import parse_json_object
 from tfk_transformer.config.search_settings import Rules, setting_rules
 from tfk_transformer.inference.runtime import ONE_BATCH, UNCACHED, Outputs, Workload
 from tfk_transformer.runtime_environment import check_process
+from tfk_transformer.sentences.languages import Languages
 
 if TYPE_CHECKING:
+    from tensorflow.core.protobuf.meta_graph_pb2 import MetaGraphDef
+
     from tfk_transformer.inference.token_scoring import Tokenizers
 
 
@@ -93,6 +97,11 @@ class SavedModelRuntime:
         """The architecture of the model's configuration."""
         return self._config["architecture"]
 
+    @property
+    def languages(self) -> Languages:
+        """The languages of the model's configuration."""
+        return Languages.of(self._config)
+
     @functools.cached_property
     def rules(self) -> Rules:
         """The rules of the search settings."""
@@ -135,6 +144,27 @@ class SavedModelRuntime:
     def without_cache(self) -> "SavedModelRuntime":
         """Raise an error: exported files have only cached decoding steps."""
         raise ValueError(UNCACHED)
+
+
+def stored_config(content: "MetaGraphDef") -> dict[str, Any] | None:
+    """Return the model's configuration in a SavedModel that is not loaded; None without one.
+
+    It is the constant that the function `config` returns.
+    """
+    nodes = content.object_graph_def.nodes
+    children = nodes[0].children if nodes else ()
+    names = {
+        name
+        for child in children
+        if child.local_name == "config"
+        for name in nodes[child.node_id].function.concrete_functions
+    }
+    for function in content.graph_def.library.function:
+        if function.signature.name in names:
+            constants = [node for node in function.node_def if node.op == "Const"]
+            text = constants[0].attr["value"].tensor.string_val[0]
+            return parse_json_object(text, "the configuration")
+    return None
 
 
 def read_saved_model(path: str | PathLike[str]) -> Tensor:

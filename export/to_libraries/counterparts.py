@@ -42,6 +42,8 @@ FREE = frozenset(
         "embedding_dropout",
         "decoder_attention_dropout",
         "output",
+        "source_language",
+        "target_language",
     )
 )
 

@@ -87,6 +87,8 @@ def write_marian(translator: Translator, folder: Path) -> None:
     tokenizer_config = {
         "model_max_length": config.max_length,
         "separate_vocabs": separate,
+        "source_lang": config.source_language,
+        "target_lang": config.target_language,
         "tokenizer_class": "MarianTokenizer",
     }
     arrays = _arrays(translator.model)

@@ -27,6 +27,8 @@ def test_defaults_are_the_base_model():
     assert config().model_dump() == {
         **VOCABULARIES,
         "architecture": "encoder_decoder",
+        "source_language": None,
+        "target_language": None,
         "model_dim": 512,
         "num_heads": 8,
         "key_dim": None,
@@ -341,6 +343,8 @@ def test_model_sizes_limit_settings():
         ("top_p", 0),
         ("top_p", 1.1),
         ("temperature", -1),
+        ("temperature", 0.0009),
+        ("repetition_penalty", 0.0009),
     ],
 )
 def test_bad_search_setting_is_named(key, value):
@@ -357,3 +361,21 @@ def test_n_best_fits_the_beam_size():
         match="^n_best: expected at most beam_size, got n_best 5 and beam_size 3.$",
     ):
         SearchSettings(beam_size=3, n_best=5)
+
+
+def test_min_length_fits_max_length():
+    assert SearchSettings(min_length=7, max_length=7).min_length == 7
+    with pytest.raises(
+        ValueError,
+        match="^min_length: expected at most max_length, got min_length 8 and max_length 7.$",
+    ):
+        SearchSettings(min_length=8, max_length=7)
+
+
+@pytest.mark.parametrize("name", ["temperature", "repetition_penalty"])
+def test_least_divisor_is_accepted(name):
+    assert SearchSettings(**{name: 0.001}).as_dict()[name] == 0.001
+
+
+def test_zero_temperature_is_accepted():
+    assert SearchSettings(temperature=0).temperature == 0

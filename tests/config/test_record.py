@@ -23,6 +23,7 @@ class Shelf(Record):
 def test_nearest_suggests_close_words():
     assert nearest("widht", ["height", "width", "wood"]) == " Did you mean 'width'?"
     assert nearest("colour", ["height", "width", "wood"]) == ""
+    assert nearest("width" * 100, ["width" * 100]) == ""  # comparing would take minutes
 
 
 def test_json_is_sorted_and_complete():
@@ -35,6 +36,22 @@ def test_json_is_sorted_and_complete():
 )
 def test_record_survives_json(shelf):
     assert Shelf.from_json(shelf.to_json()) == shelf
+
+
+class Plan(Record):
+    rooms: tuple[int, ...] = ()
+
+
+@pytest.mark.parametrize(
+    ("values", "key"),
+    [({"rooms": [""] * 10_001}, "rooms"), ({f"room{i}": 1 for i in range(10_001)}, "keys")],
+    ids=["list", "keys"],
+)
+def test_long_values_are_refused(values, key):
+    with pytest.raises(
+        ValueError, match=f"^Plan: {key}: expected at most 10,000 entries, got 10,001$"
+    ):
+        Plan(**values)
 
 
 @pytest.mark.parametrize("text", ["", '{"width": 3', "{'width': 3}", "width=3"])

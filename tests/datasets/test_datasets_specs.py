@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from tfk_transformer.datasets import load
+from tfk_transformer.datasets.spelling import spec_languages
 
 FORMS = (
     "data: expected numbers:en-de, addition:2, files:SOURCE,TARGET, folder:DIR:de-en or "
@@ -100,3 +101,22 @@ def test_sources_need_no_tensorflow(tmp_path):
             '"tfk-transformer[tfds]"'
         ),
     ]
+
+
+@pytest.mark.parametrize(
+    ("spec", "languages"),
+    [
+        ("numbers:en-de", ("en", "de")),
+        ("folder:multi30k:de-en", ("de", "en")),
+        ("folder:C:/texts:pt_BR-en", ("pt_BR", "en")),
+        ("tfds:ted_hrlr_translate/pt_to_en:1.0.0:pt-en", ("pt", "en")),
+        ("tfds:wmt14_translate/de-en:de-en", ("de", "en")),
+        ("folder:student.distilled:source-target", (None, None)),
+        ("folder:texts:de-tgt", ("de", None)),
+        ("files:texts/train.de-en.de,texts/train.de-en.en", (None, None)),
+        ("addition:2", (None, None)),
+        ("pairs:0123456789abcdef", (None, None)),
+    ],
+)
+def test_specs_name_languages(spec, languages):
+    assert spec_languages(spec) == languages

@@ -152,8 +152,16 @@ def test_student_trains_and_resumes(translator, recipe, tmp_path):
         f"folder:{tmp_path / 'student.distilled'}:source-target"
         in (tmp_path / "student" / "recipe.toml").read_text()
     )
-    with pytest.raises(ValueError, match=r"^out: expected a new folder"):
-        distill([translator], small, tmp_path / "student", resume=True)
+    out, said = tmp_path / "student", []
+    with pytest.raises(ValueError, match="whose beam_size, translations differ"):
+        distill([translator], small, out, resume=True)
+    with pytest.raises(ValueError, match="^resume: expected the recipe that .* had seed=0"):
+        distill([translator], small.replace(seed=1), out, beam_size=2, resume=True)
+    (tmp_path / "student.distilled" / "part-00000.json").touch()  # of a killed process
+    again = distill([translator], small, out, beam_size=2, resume=True, say=said.append)
+    assert again.model.config.decoder_layers == 1
+    assert said == [f"{out} is finished: nothing to do"]
+    assert not list((tmp_path / "student.distilled").glob("part-*"))
 
 
 # Traces a search, and the step of two trainings.

@@ -58,6 +58,8 @@ def test_inspect_describes_saved_model(exported, translator):
         "shape": [None, None],
     }
     assert found["parameters"] == translator.model.count_params()
+    assert found["config"] == translator.model.config.model_dump(mode="json")
+    assert found["config"]["target_language"] == "de"
     assert found["parity"] == {
         **found["parity"],
         "ids": "equal",

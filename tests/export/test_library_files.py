@@ -227,6 +227,7 @@ def test_marian_folder_round_trip(tied, tmp_path):
         "attention_scale": "key_dim",
         "attention_bias": ["query"],
         "tie_embeddings": tied,
+        "source_language": "de",
         **FAMILY,
     }
     model = of_transformer(sides[0], source_vocab_size=60, target_vocab_size=60, **options).model
@@ -235,6 +236,7 @@ def test_marian_folder_round_trip(tied, tmp_path):
     assert (tmp_path / "folder" / "target_vocab.json").exists() == (tied != "all")
     read = import_model(tmp_path / "folder")
     assert_same(read, translator)
+    assert read.languages == ("de", None)
     assert read.origin["search"] == {"beam_size": 4, "max_length": model.config.max_length - 1}
     assert not [note for note in read.origin["notes"] if "bad_words_ids" in note]
 

@@ -381,7 +381,8 @@ def test_saved_model_refuses_non_ids(exported, source):
         ),
         (
             {"temperature": 1e30},
-            "temperature: expected a finite number of at least 0 and at most 1000, got 1e+30.",
+            "temperature: expected a finite number of at least 0 and at most 1000 and at least "
+            "0.001 if not 0, got 1e+30.",
         ),
         ({"top_p": 0}, "top_p: expected a finite number of above 0 and at most 1, got 0."),
         ({"beam_sise": 2}, "unknown name 'beam_sise'. Did you mean 'beam_size'?"),
@@ -486,3 +487,16 @@ for path in sys.argv[1:]:
         if not said.startswith("ValueError: ") and (path, run) != unread
     ]
     assert wrong == []
+
+
+def test_replaced_export_is_refused(exported, tmp_path):
+    for folder in (tmp_path / "files", tmp_path / "new"):
+        folder.mkdir()
+        for name in ("translate.onnx", "score.onnx"):
+            shutil.copy(exported / name, folder / name)
+    model = load(tmp_path / "files" / "translate.onnx")
+    (tmp_path / "files").rename(tmp_path / "old")
+    (tmp_path / "new").rename(tmp_path / "files")
+    with pytest.raises(ValueError, match="^ONNX: expected the export that was opened in .*files, "):
+        model.score(["one"], ["eins"])
+    load(tmp_path / "files" / "translate.onnx").score(["one"], ["eins"])

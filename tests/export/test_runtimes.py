@@ -15,6 +15,7 @@ from tfk_transformer import (
     BaseTranslator,
     OnnxClassifier,
     OnnxScorer,
+    OnnxStreamer,
     OnnxTranslator,
     SavedModelClassifier,
     SavedModelTranslator,
@@ -314,3 +315,9 @@ def test_error_has_install_line(bundle, exported, kind):
         'needs TensorFlow: pip install "tfk-transformer[tensorflow]"'
         in done.stderr.splitlines()[-1]
     )
+
+
+@pytest.mark.parametrize("name", ["saved_model", "translate.onnx", "score.onnx"])
+def test_files_name_the_languages(translator, exported, name):
+    assert load(exported / name).languages == translator.languages == ("en", "de")
+    assert OnnxStreamer(exported).languages == ("en", "de")

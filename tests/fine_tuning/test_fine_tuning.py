@@ -123,8 +123,12 @@ def test_default_rate_is_noted(tmp_path):
         name: getattr(own, name)
         for name in own.model_fields_set - {"learning_rate", "validation_data"}
     }
-    recipe = Recipe(**{**given, "data": f"files:{data}", "start": str(OWN), "epochs": 1})
+    recipe = Recipe(
+        **{**given, "data": f"files:{data}", "start": str(OWN), "epochs": 1},
+        source_language="en",
+    )
     after = train(recipe, tmp_path / "out", say=said.append)
+    assert after.languages == ("en", None)
     assert [
         line
         for line in said
@@ -150,7 +154,11 @@ def test_a_language_model_continues(tmp_path):
     )
     model = LanguageModel(
         LanguageModelConfig(
-            vocab_size=tokenizer.vocab_size, decoder_layers=1, output_bias=True, **SMALL
+            vocab_size=tokenizer.vocab_size,
+            decoder_layers=1,
+            output_bias=True,
+            source_language="ka",
+            **SMALL,
         )
     )
     model.build()
@@ -165,6 +173,7 @@ def test_a_language_model_continues(tmp_path):
     )
     after = train(recipe, tmp_path / "out", say=lambda line: None)
     assert isinstance(after.model, LanguageModel)
+    assert after.languages == ("ka", None)
     one, other = model.named_weights, after.model.named_weights
     assert [name for name in one if np.array_equal(one[name], other[name])] == [
         "target_embedding/embeddings"

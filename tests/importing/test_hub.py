@@ -51,6 +51,7 @@ def test_hub_name_imports_from_cache(home, tmp_path):
         "name": NAME,
         "revision": REVISION,
     }
+    assert translator.languages == ("ka", "ba")
     texts = sentences("source", 5, seed=3)
     expected = import_model(
         home / "hub" / f"models--{NAME.replace('/', '--')}" / "snapshots" / REVISION

@@ -164,3 +164,21 @@ def test_position_table_must_match(tmp_path):
         ),
     ):
         import_model(folder)
+
+
+@pytest.mark.parametrize(
+    ("name", "tokenizer", "languages"),
+    [
+        ("opus-mt-en-de", {}, ("en", "de")),
+        ("opus-mt-tc-big-en-pt", {"source_lang": None}, ("en", "pt")),
+        ("opus-mt-tc-big-en-pt", {"source_lang": "eng", "target_lang": "por"}, ("eng", "por")),
+        ("opus-mt-en-ROMANCE", {"target_lang": "ROMANCE"}, ("en", None)),
+        ("opus-mt-tc-bible-big-deu_eng-mul", {}, (None, None)),
+        ("my-model-de", {"source_lang": ["de"]}, (None, None)),
+    ],
+)
+def test_folders_state_their_languages(tmp_path, name, tokenizer, languages):
+    folder = write_folder(tmp_path / name, encoder_layers=1, decoder_layers=1)
+    file = folder / "tokenizer_config.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), **tokenizer}))
+    assert import_model(folder).languages == languages

@@ -18,6 +18,7 @@ from typer.testing import CliRunner
 
 from tfk_transformer.cli import main
 from tfk_transformer.constants import END_ID, PAD_ID, START_ID, UNKNOWN_ID
+from tfk_transformer.importing import marian_npz
 from tfk_transformer.importing.model_import import import_model
 from tfk_transformer.pipelines.translator import Translator
 
@@ -328,6 +329,13 @@ def test_unreadable_files_are_named(tmp_path):
         import_model(path, vocab=[tmp_path / "source.spm"])
 
 
+def test_many_arrays_are_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(marian_npz, "MAX_ARRAYS", 3)
+    path = write_file(tmp_path)
+    with pytest.raises(ValueError, match=r"model.npz does not load: expected at most 3 arrays"):
+        import_model(path, vocab=[tmp_path / "source.spm"])
+
+
 def test_import_writes_a_bundle(tmp_path):
     path = write_file(tmp_path)
     arguments = [
@@ -337,8 +345,11 @@ def test_import_writes_a_bundle(tmp_path):
         str(tmp_path / "source.spm"),
         "--out",
         str(tmp_path / "bundle"),
+        "--source-language",
+        "de",
     ]
     done = CliRunner().invoke(main.app, arguments)
     assert done.exit_code == 0, done.output
-    assert done.output.splitlines()[0] == "Marian: model.npz, license: not stated"
+    assert done.output.splitlines()[0] == "Marian: model.npz, license: not stated, from de"
+    assert Translator.load(tmp_path / "bundle").languages == ("de", None)
     assert Translator.load(tmp_path / "bundle").origin["family"] == "Marian"

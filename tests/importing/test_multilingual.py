@@ -47,6 +47,7 @@ class Case:
         self.source, self.target = (self.languages[language] for language in languages)
         self.rows = rows_of(self.translator, self.arrays["model.shared.weight"])
         assert self.rows[START_ID] == self.target
+        assert self.translator.languages == languages
 
     def expected(self, source, target):
         """The logits of a pair of rows of this project's ids, in the order of these ids; NaN for
@@ -218,7 +219,7 @@ def test_bad_language_lists_languages(nllb, tmp_path):
     )
     (nllb / "tokenizer.json").write_text("{}")
     assert "expected the languages' tokens as special added_tokens in" in refused(nllb)
-    marian = write_marian(tmp_path / "marian")
+    marian = write_marian(tmp_path / "marian", tags=[">>fra<<"])
     assert (
         "expected none for a folder of MarianMT, whose models have one source language, got "
         "target_language 'de'"
@@ -329,3 +330,14 @@ def test_import_and_export_agree(tmp_path):
         assert [
             translation.text for translation in load(tmp_path / "files" / name).translate(texts)
         ] == expected
+
+
+def test_origin_names_languages_of_old_bundles(tmp_path):
+    """Bundles of earlier versions have the languages only in their origin."""
+    folder = write_m2m100(tmp_path / "m2m100", encoder_layers=1, decoder_layers=1)
+    import_model(folder, source_language="de", target_language="en").save(tmp_path / "bundle")
+    path = tmp_path / "bundle" / "config.json"
+    config = json.loads(path.read_text())
+    del config["source_language"], config["target_language"]
+    path.write_text(json.dumps(config))
+    assert Translator.load(tmp_path / "bundle").languages == ("de", "en")

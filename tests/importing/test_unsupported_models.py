@@ -206,11 +206,66 @@ def test_settings_with_effect_are_named():
         (1, {"max_new_tokens": 20, "min_new_tokens": 5}, {"max_length": 20, "min_length": 6}),
         (2, {"max_length": 9, "max_new_tokens": 20}, {"max_length": 19}),
         (1, {"min_length": 1}, {}),
+        (1, {"max_length": 20, "min_length": 30}, {"max_length": 19, "min_length": 19}),
+        (1, {"max_length": True, "min_new_tokens": [7]}, {}),
     ],
 )
 def test_lengths_are_converted(leading_tokens, values, lengths):
     settings, notes = convert_search_settings(values, {}, 512, [], leading_tokens)
     assert (settings, notes) == (lengths, ())
+
+
+def test_long_values_are_cut_in_notes():
+    _, notes = convert_search_settings({"suppress_tokens": [7] * 10**6}, {}, 512, [])
+    assert [len(note) for note in notes] == [len("suppress_tokens  is not imported") + 81]
+
+
+WRONG = [["marian"], {"a": ["b"]}, 10**30, 1.5, None, "x", True, [[1]]]
+
+
+@pytest.mark.parametrize(
+    ("file", "keys"),
+    [
+        ("config.json", ["model_type", "vocab_size", "decoder_start_token_id", "num_beams"]),
+        ("generation_config.json", ["max_length", "eos_token_id", "bad_words_ids"]),
+        ("tokenizer_config.json", ["added_tokens_decoder", "source_lang", "separate_vocabs"]),
+        ("vocab.json", ["</s>", "<unk>"]),
+    ],
+)
+def test_wrong_types_are_one_line(marian, file, keys):
+    """A value of another type is refused in one line, or has no effect."""
+    path = marian / file
+    original = path.read_text() if path.exists() else "{}"
+    for key in keys:
+        for value in WRONG:
+            path.write_text(json.dumps({**json.loads(original), key: value}))
+            try:
+                import_model(marian)
+            except ValueError as error:
+                assert len(str(error)) < 500
+                assert "\n" not in str(error)
+
+
+@pytest.mark.parametrize("value", WRONG, ids=str)
+def test_model_type_must_be_a_name(marian, value):
+    change_json(marian / "config.json", model_type=value)
+    assert "folder: expected a model_type of marian, m2m_100, mbart in " in refused(marian)
+
+
+@pytest.mark.parametrize("value", [["x"], {"a": 1}, "x", None], ids=str)
+def test_language_ids_must_be_integers(tmp_path, value):
+    folder = write_nllb(tmp_path / "nllb", encoder_layers=1, decoder_layers=1)
+    tokens = json.loads((folder / "tokenizer.json").read_text())["added_tokens"]
+    tokens[4]["id"] = value
+    change_json(folder / "tokenizer.json", added_tokens=tokens)
+    assert "expected the languages' tokens as special added_tokens in" in refused(folder, **NLLB)
+
+
+@pytest.mark.parametrize("name", ["config.json", "vocab.json", "source.spm", "README.md"])
+def test_large_files_are_not_read(marian, name):
+    with (marian / name).open("ab") as file:
+        file.truncate(3 * 2**30)
+    assert f"{name}: expected a file of at most " in refused(marian)
 
 
 def test_added_tokens_are_named(marian):

@@ -192,6 +192,19 @@ def test_rows_must_fit_the_table(pieces, got):
         remap_vocabulary(pieces, 4, SpecialRows(3, 3, 0, 1))
 
 
+@pytest.mark.parametrize(
+    ("rows", "start", "message"),
+    [
+        (10**30, 3, "tables of at most 1,048,576 rows, got 10000"),
+        (4, 4, "rows of special tokens below 4, got 4"),
+        (4, -1, "rows of special tokens below 4, got -1"),
+    ],
+)
+def test_row_numbers_are_limited(rows, start, message):
+    with pytest.raises(ValueError, match=f"^vocabulary: expected {message}"):
+        remap_vocabulary({"a": 2}, rows, SpecialRows(3, start, 0, 1))
+
+
 def test_rejected_model_is_named():
     proto = parse_sentencepiece(trained("source"), "source.spm")
     proto.pieces[9].piece = ""

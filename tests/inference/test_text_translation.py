@@ -1,13 +1,17 @@
 """Texts of several sentences, long sentences and unknown characters."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
 from tfk_transformer.inference.text_errors import TextError, refuse_long_texts
 from tfk_transformer.inference.text_translation import translate_readable, translate_texts
+from tfk_transformer.pipelines.translator import Translator
 from tfk_transformer.results import Hypothesis, Translation
 
 MAX_LENGTH = 5
+SAVED_BUNDLE = Path(__file__).parents[1] / "saved_files" / "bundle"
 
 
 class UpperCase:
@@ -141,3 +145,17 @@ def test_glossary_terms_stay_in_the_search():
 def test_forced_beginnings_stay_in_front():
     results = translate_readable(UpperCase(), ["😀 one"], ["> "], set("one "), MAX_LENGTH)
     assert results[0].text == "> 😀 ONE"
+
+
+@pytest.mark.parametrize(("source_language", "count"), [("de", 1), (None, 2)])
+def test_sentences_end_as_in_the_model_language(source_language, count):
+    translator = Translator.load(SAVED_BUNDLE)
+    translator.model.config = translator.model.config.replace(source_language=source_language)
+    sentences = translator.translate(["seven bzw. Nine"])[0].sentences
+    assert len(sentences) == (count if count > 1 else 0)  # a single sentence is the text itself
+    assert len(translator.translate_document("seven bzw. Nine").sentences) == count
+    streamed = [
+        "".join(translator.stream("seven bzw. Nine", language=language))
+        for language in (None, source_language or "en")
+    ]
+    assert streamed[0] == streamed[1]

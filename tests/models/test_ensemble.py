@@ -151,6 +151,14 @@ def test_config_combines_the_members(ensemble, members):
     assert make_model(config).count_params() == sum(member.count_params() for member in members)
 
 
+def test_ensemble_has_common_languages():
+    configs = [
+        config_of(**FIRST, source_language="de", target_language=code) for code in ("en", "fr")
+    ]
+    config = EnsembleConfig.of(configs)
+    assert (config.source_language, config.target_language) == ("de", None)
+
+
 def test_dtype_is_of_the_first_member():
     ensemble = Ensemble(
         [Transformer(config_of(**FIRST), dtype="mixed_bfloat16"), member_of(5, **FIRST)]

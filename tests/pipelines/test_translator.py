@@ -3,6 +3,7 @@ import shutil
 import keras
 import numpy as np
 import pytest
+from random_translators import V, of_transformer
 
 from tfk_transformer.config.model_options import TransformerConfig
 from tfk_transformer.config.search_settings import SearchSettings
@@ -10,6 +11,8 @@ from tfk_transformer.generation.signature_functions import signature_function
 from tfk_transformer.inference.signatures import SCORE_IDS
 from tfk_transformer.inference.token_scoring import padded_ids
 from tfk_transformer.models.transformer import Transformer
+from tfk_transformer.pipelines import translator as translator_module
+from tfk_transformer.pipelines.bundle import PROBES, read_probes
 from tfk_transformer.pipelines.translator import Translator
 from tfk_transformer.tokenizers.subword_tokenizer import SubwordTokenizer
 
@@ -215,3 +218,38 @@ def test_search_graph_matches_eager(translator, layers, beam_size):
     )
     assert [t.text for t in found] == one.target_tokenizer.decode(eager.ids[:, 0].numpy())
     np.testing.assert_allclose([t.score for t in found], eager.scores[:, 0], rtol=1e-5)
+
+
+def test_replaced_bundle_is_read_whole(tmp_path, monkeypatch):
+    tokenizer = SubwordTokenizer.train(["ab ba aab bba abab cd dc"] * 30, V)
+    first, second = of_transformer(tokenizer), of_transformer(tokenizer, decoder_layers=1)
+    first.save(tmp_path / "bundle", metrics={"epoch": 1})
+    read_model = translator_module.read_model
+
+    def read_and_replace(folder, bundle_type):
+        model = read_model(folder, bundle_type)
+        monkeypatch.setattr(translator_module, "read_model", read_model)
+        second.save(folder, metrics={"epoch": 2})
+        return model
+
+    monkeypatch.setattr(translator_module, "read_model", read_and_replace)
+    loaded = Translator.load(tmp_path / "bundle")
+    assert loaded.metrics == {"epoch": 2}
+    assert loaded.model.config == second.model.config
+
+
+def test_linked_probes_are_refused(tmp_path):
+    revision = tmp_path / "model" / "snapshots" / "1"
+    revision.mkdir(parents=True)
+    (tmp_path / "secret").write_text("password\n")
+    (revision / PROBES).symlink_to("../../../secret")
+    with pytest.raises(ValueError, match="got .*probes.txt, which is a link to .*secret; replace"):
+        read_probes(revision / PROBES)
+    # The layout of Hugging Face's cache.
+    (tmp_path / "model" / "blobs").mkdir()
+    (tmp_path / "model" / "blobs" / "abc").write_text("one\n")
+    (revision / PROBES).unlink()
+    (revision / PROBES).symlink_to("../../blobs/abc")
+    assert read_probes(revision / PROBES) == ["one"]
+    (tmp_path / "link").symlink_to(revision)
+    assert read_probes(tmp_path / "link" / PROBES) == ["one"]

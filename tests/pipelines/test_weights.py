@@ -15,6 +15,7 @@ from tfk_transformer.config.model_options import (
     LanguageModelConfig,
     TransformerConfig,
 )
+from tfk_transformer.models import configured_model
 from tfk_transformer.models.registry import make_model
 from tfk_transformer.pipelines.translator import Translator
 from tfk_transformer.pipelines.weights import WEIGHTS_FILE, check_sizes, read_weights, write_weights
@@ -81,6 +82,29 @@ def changed(bundle, **values):
     path = bundle / "config.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), **values}))
     return bundle
+
+
+def test_large_headers_are_not_read(bundle):
+    with (bundle / WEIGHTS_FILE).open("r+b") as file:
+        file.write((10**8).to_bytes(8, "little"))
+        file.truncate(3 * 2**30)
+    with pytest.raises(
+        ValueError,
+        match="do not load: expected a header of at most 16,777,216 bytes, got 100,000,000 bytes$",
+    ):
+        Translator.load(bundle)
+
+
+def test_few_arrays_are_described(monkeypatch):
+    """Each description searches the nearest name: for a million arrays, that took minutes."""
+    searched = []
+    monkeypatch.setattr(
+        configured_model, "nearest", lambda name, names: searched.append(name) or ""
+    )
+    actual = {f"array_{i}": (3, 5) for i in range(100)}
+    problems = configured_model.array_problems({"array": (3, 5)}, actual, most=2)
+    assert problems == "no 'array' (3, 5); an unexpected 'array_0' (3, 5).; and 99 more"
+    assert searched == ["array_0"]
 
 
 @pytest.mark.parametrize(

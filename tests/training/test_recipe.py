@@ -166,3 +166,28 @@ def test_recipe_makes_keras_optimizers(name):
         optimizer.gradient_accumulation_steps,
     ) == (0.5, 0.9, 3)
     assert optimizer.weight_decay == (0.01 if decay else None)
+
+
+def test_data_names_the_model_languages():
+    config = Recipe(data="numbers:en-de").config(80)
+    assert (config.source_language, config.target_language) == ("en", "de")
+    config = Recipe(data="files:a,b", target_language="de").config(80)
+    assert (config.source_language, config.target_language) == (None, "de")
+    named = Recipe(data="numbers:en-de", architecture="decoder", source_language="en_GB")
+    assert named.config(80).source_language == "en_GB"
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"source_language": "d e"}, "source_language: String should match pattern"),
+        ({"options": {"source_language": "de"}}, "source_language, which the recipe or the data"),
+        (
+            {"architecture": "encoder", "target_language": "de"},
+            "source_language and target_language need a model that translates",
+        ),
+    ],
+)
+def test_languages_need_codes_and_texts(values, message):
+    with pytest.raises(ValueError, match=message):
+        Recipe(data="files:a,b", **values)

@@ -100,11 +100,36 @@ def test_decoder_only_model_learns(recipe, tmp_path):
     assert continued == Translator.load(tmp_path / "bundle").translate(prompts, max_length=40)
 
 
-def test_resume_of_nothing_is_refused(recipe, tmp_path):
-    with pytest.raises(
-        ValueError, match="resume: expected an unfinished training in .*bundle.training, got none"
-    ):
-        train(recipe, tmp_path / "bundle", resume=True)
+def test_resume_begins_and_ends(recipe, tmp_path):
+    small = recipe.replace(epochs=1, options=NARROW, validation_data=None)
+    out = tmp_path / "bundle"
+    train(small, out, resume=True, say=lambda line: None)
+    assert [path.name for path in tmp_path.iterdir()] == ["bundle"]
+    said = []
+    before = (out / "metrics.json").read_text()
+    assert isinstance(train(small, out, resume=True, say=said.append), Translator)
+    assert said == [f"{out} is finished: nothing to do"]
+    assert (out / "metrics.json").read_text() == before
+    for changes, earlier in (({"seed": 1}, "seed=0"), ({"epochs": 2}, "epochs=1")):
+        with pytest.raises(
+            ValueError, match=f"^resume: expected the recipe that {out} .*, which had {earlier}.$"
+        ):
+            train(small.replace(**changes), out, resume=True)
+
+
+def test_resume_of_unfinished_bundle_is_refused(recipe, tmp_path):
+    out = tmp_path / "bundle"
+    out.mkdir()
+    message = f"^resume: expected the unfinished training of {out} in {out}.training, got none, and"
+    with pytest.raises(ValueError, match=f"{message} {out} was not trained"):
+        train(recipe, out, resume=True)
+    (out / "recipe.toml").write_text(recipe.to_toml())
+    (out / "metrics.json").write_text('{"epoch": 1}')
+    with pytest.raises(ValueError, match=f"{message} {out} has 1 of {recipe.epochs} epochs"):
+        train(recipe, out, resume=True)
+    (tmp_path / "bundle.training").mkdir()
+    with pytest.raises(ValueError, match="it has no recipe.toml, so remove it to start again"):
+        train(recipe, out, resume=True)
 
 
 def test_bad_data_leaves_nothing(recipe, tmp_path):

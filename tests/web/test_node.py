@@ -225,6 +225,16 @@ REFUSED = [
     ("seven", {"beam_size": 0}, "beam_size: expected an integer from 1 to 80, got 0."),
     ("seven", {"beam_size": 1.5}, "beam_size: expected an integer from 1 to 80, got 1.5."),
     ("seven", {"top_p": 0}, "top_p: expected a number above 0 to 1, got 0."),
+    (
+        "seven",
+        {"temperature": 0.0001},
+        "temperature: expected a number from 0 to 1000 and at least 0.001 if not 0, got 0.0001.",
+    ),
+    (
+        "seven",
+        {"min_length": 9, "max_length": 8},
+        "min_length: expected at most max_length, got min_length 9 and max_length 8.",
+    ),
     ("seven", {"n_best": 5}, "n_best: expected at most beam_size, got n_best 5 and beam_size 4."),
 ]
 

@@ -224,6 +224,10 @@ def test_card_describes_the_model(seen, translator):
     assert seen["card"]["one input"].startswith("a text of any length; its sentences are")
 
 
+def test_title_names_the_languages(seen):
+    assert seen["title"] == "Translator from English to German"
+
+
 def test_page_works_offline(seen):
     assert seen["offline"] == [line[:1] for line in seen["best"]]
 

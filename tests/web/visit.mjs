@@ -88,6 +88,7 @@ const seen = {};
 const page = await opened(address);
 seen.loading = await page.locator("#loading-label").textContent();
 await ready(page);
+seen.title = await page.title();
 seen.focused = await page.evaluate(() => document.activeElement.id);
 seen.settings = Object.fromEntries(await page.locator("#form input").evaluateAll((inputs) => inputs.map(({ name, value }) => [name, Number(value)])));
 seen.greedy = (await choose(page, "beam_size", 1), await translated(page, texts));

@@ -66,12 +66,13 @@ def command(
         ),
     ] = True,
     language: Annotated[
-        str,
+        str | None,
         typer.Option(
             metavar="CODE",
-            help="The ISO 639 code of the language of the texts, for the ends of sentences.",
+            help="The ISO 639 code of the language of the texts, for the ends of sentences. "
+            "Default: the source language of the model, or English.",
         ),
-    ] = "en",
+    ] = None,
     share_model: Annotated[
         bool,
         typer.Option(

@@ -9,7 +9,9 @@ from tfk_transformer.config.layer_options import LayerOptions
 from tfk_transformer.config.presets import PRESETS
 from tfk_transformer.config.record import Record
 from tfk_transformer.config.words import nearest
-from tfk_transformer.constants import PAD_ID, UNKNOWN_ID
+from tfk_transformer.constants import LANGUAGE_PATTERN, PAD_ID, UNKNOWN_ID
+
+LANGUAGE_OPTIONS = ("source_language", "target_language")
 
 
 class ModelOptions(LayerOptions):
@@ -78,9 +80,19 @@ class ModelOptions(LayerOptions):
         return cls(**{**options, **overrides})
 
 
+def _language(verb: str) -> Any:
+    return Field(
+        default=None,
+        pattern=LANGUAGE_PATTERN,
+        description=f"the code of the language that the model {verb}, such as 'de'; None: unknown",
+    )
+
+
 class DecoderOptions(ModelOptions):
     """Options of all models that predict tokens."""
 
+    source_language: str | None = _language("reads")
+    target_language: str | None = _language("writes")
     decoder_layers: int = Field(default=6, gt=0)
     decoder_final_norm: bool | None = Field(
         default=None, description="norm after the decoder; None: only where norm is 'pre'"
@@ -161,6 +173,8 @@ class EnsembleConfig(Record):
     source_vocab_size: int = Field(description="the same as in every member")
     target_vocab_size: int = Field(description="the same as in every member")
     max_length: int = Field(description="the smallest `max_length` of the members")
+    source_language: str | None = _language("reads")
+    target_language: str | None = _language("writes")
 
     @classmethod
     def of(cls, members: Sequence[TransformerConfig]) -> Self:
@@ -176,9 +190,15 @@ class EnsembleConfig(Record):
             name: getattr(members[0], name) if members else 0
             for name in ("source_vocab_size", "target_vocab_size")
         }
+        languages = {
+            name: getattr(members[0], name)
+            for name in LANGUAGE_OPTIONS
+            if len({getattr(member, name) for member in members}) == 1
+        }
         return cls(
             members=tuple(members),
             **sizes,
+            **languages,
             max_length=min((member.max_length for member in members), default=0),
         )
 

@@ -13,6 +13,7 @@ from tfk_transformer.config.json_text import parse_json_object
 from tfk_transformer.config.words import nearest, shorten
 
 MAX_PROBLEMS = 20  # number of problems in one message
+MAX_ENTRIES = 10_000  # of a record or of one of its values; pydantic keeps an error for each one
 
 
 class Record(BaseModel):
@@ -27,6 +28,7 @@ class Record(BaseModel):
     proposes_values: ClassVar[bool] = True
 
     def __init__(self, /, **values: Any) -> None:
+        self._check_lengths(values)
         try:
             super().__init__(**values)
         except ValidationError as error:
@@ -35,6 +37,17 @@ class Record(BaseModel):
             if len(errors) > MAX_PROBLEMS:
                 problems.append(f"and {len(errors) - MAX_PROBLEMS:,} more")
             raise ValueError(f"{type(self).__name__}: {'; '.join(problems)}") from None
+
+    @classmethod
+    def _check_lengths(cls, values: dict[str, Any]) -> None:
+        """Refuse records and values with too many entries before they are validated."""
+        fields = {name: values[name] for name in cls.model_fields if name in values}
+        for name, value in {"keys": values, **fields}.items():
+            if isinstance(value, (dict, list, tuple)) and len(value) > MAX_ENTRIES:
+                raise ValueError(
+                    f"{cls.__name__}: {name}: expected at most {MAX_ENTRIES:,} entries, got "
+                    f"{len(value):,}"
+                )
 
     @model_validator(mode="after")
     def _check_combinations(self) -> Self:

@@ -20,6 +20,11 @@ if TYPE_CHECKING:
 Rules: TypeAlias = Mapping[str, Mapping[str, Any]]
 
 INT32_MAX = 2**31 - 1  # the largest integer that exported files accept
+# The smallest temperature, by which log-probabilities are divided, and the smallest repetition
+# penalty, by which logits are divided. From 1e-9 (temperature) and 1e-8 (penalty) on, quotients are
+# below -1e9, which stands for excluded tokens: translations are empty. From 1e-38 on, they overflow
+# in float32: runtimes differ.
+MIN_DIVISOR = 0.001
 MAX_BEAMS = 1000  # the hypotheses of one sentence of 256 tokens then take gigabytes
 
 # By the type of a setting in its rules: the Python types of its values, and its dtype in graphs.
@@ -27,10 +32,12 @@ _TYPES: dict[str, tuple[Any, str]] = {
     "integer": (int, "int32"),
     "number": ((int, float), "float32"),
 }
+# By keyword: whether a value is within the bound, and the bound in messages.
 _BOUNDS: dict[str, tuple[Callable[[Any, Any], bool], str]] = {
-    "minimum": (operator.ge, "at least"),
-    "exclusiveMinimum": (operator.gt, "above"),
-    "maximum": (operator.le, "at most"),
+    "minimum": (operator.ge, "at least {}"),
+    "exclusiveMinimum": (operator.gt, "above {}"),
+    "maximum": (operator.le, "at most {}"),
+    "minimumAboveZero": (lambda value, bound: value <= 0 or value >= bound, "at least {} if not 0"),
 }
 
 
@@ -40,6 +47,7 @@ def _setting(
     bound: float,
     maximum: int = INT32_MAX,
     bound_type: str = "minimum",
+    **bounds: float,
 ) -> Any:
     """Return the field of a setting. Its rules are in the field's metadata.
 
@@ -49,6 +57,7 @@ def _setting(
         bound: the lower bound.
         maximum: the largest value.
         bound_type: the keyword of the lower bound in JSON schema.
+        **bounds: further bounds by keyword, see `_BOUNDS`.
     """
     rule = {
         "default": default,
@@ -56,6 +65,7 @@ def _setting(
         "maximum": maximum,
         bound_type: bound,
         "type": "integer" if isinstance(default, int) else "number",
+        **bounds,
     }
     return dataclasses.field(default=default, metadata=dict(sorted(rule.items())))
 
@@ -86,7 +96,11 @@ class SearchSettings:
         2.0, "longest target as a multiple of the number of source tokens, plus ten", 0, 1000
     )
     temperature: float = _setting(
-        0.0, "0: beam search; above 0: tokens are drawn from softmax(logits / temperature)", 0, 1000
+        0.0,
+        "0: beam search; above 0: tokens are drawn from softmax(logits / temperature)",
+        0,
+        1000,
+        minimumAboveZero=MIN_DIVISOR,
     )
     top_k: int = _setting(0, "draw from this many most probable tokens; 0: from all", 0)
     top_p: float = _setting(
@@ -100,9 +114,8 @@ class SearchSettings:
     repetition_penalty: float = _setting(
         1.0,
         "above 1: tokens that a hypothesis already contains become less probable",
-        0,
+        MIN_DIVISOR,
         1000,
-        "exclusiveMinimum",
     )
     no_repeat_ngram_size: int = _setting(
         0, "no sequence of this many tokens occurs twice; 0: no such rule", 0
@@ -122,6 +135,9 @@ class SearchSettings:
         """Return the settings as inputs of exported files, see `setting_arrays`."""
         return setting_arrays(self.as_dict(), _RULES)
 
+
+# Pairs of settings of which the first is at most the second.
+_ORDERED = (("n_best", "beam_size"), ("min_length", "max_length"))
 
 _RULES: Rules = {field.name: field.metadata for field in dataclasses.fields(SearchSettings)}
 
@@ -194,11 +210,12 @@ def resolve_settings(settings: Mapping[str, Any], rules: Rules) -> dict[str, Any
     if problems := list(_problems(settings, rules)):
         raise ValueError(" ".join(problems))
     resolved = {name: settings.get(name, rule["default"]) for name, rule in rules.items()}
-    if resolved["n_best"] > resolved["beam_size"]:
-        raise ValueError(
-            f"n_best: expected at most beam_size, got n_best {resolved['n_best']} and beam_size "
-            f"{resolved['beam_size']}."
-        )
+    for name, limit in _ORDERED:
+        if resolved[name] > resolved[limit]:
+            raise ValueError(
+                f"{name}: expected at most {limit}, got {name} {resolved[name]} and {limit} "
+                f"{resolved[limit]}."
+            )
     return resolved
 
 
@@ -213,7 +230,7 @@ def are_rules(value: Any) -> bool:
     """Return whether a value from a file has the form of rules."""
     return (
         isinstance(value, dict)
-        and {"beam_size", "n_best"} <= set(value)
+        and {name for pair in _ORDERED for name in pair} <= set(value)
         and all(map(_is_rule, value.values()))
     )
 
@@ -239,11 +256,11 @@ def _is_number(value: Any, types: Any) -> bool:
 def _problems(values: Mapping[str, Any], rules: Rules) -> Iterator[str]:
     for name, value in values.items():
         rule = rules[name]
-        bounds = [(*words, rule[key]) for key, words in _BOUNDS.items() if key in rule]
+        bounds = [(*bound, rule[key]) for key, bound in _BOUNDS.items() if key in rule]
         if _is_number(value, _TYPES[rule["type"]][0]) and all(
             holds(value, bound) for holds, _, bound in bounds
         ):
             continue
         expected = "an integer" if rule["type"] == "integer" else "a finite number"
-        limits = " and ".join(f"{words} {bound}" for _, words, bound in bounds)
+        limits = " and ".join(words.format(bound) for _, words, bound in bounds)
         yield f"{name}: expected {expected} of {limits}, got {value!r:.80}."

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from tfk_transformer.atomic_write import atomic_write
-from tfk_transformer.config.json_text import parse_json_object
+from tfk_transformer.config.small_files import read_json_object
 from tfk_transformer.data.encoding import PairEncoder, Shard
 from tfk_transformer.data.ragged import Rows
 from tfk_transformer.datasets import Report
@@ -38,7 +39,7 @@ class PairCache:
         self.folder = Path(folder)
         self.encoder = encoder
         self.contents = fingerprint(encoder)
-        if not self.folder.exists():
+        if not os.path.lexists(self.folder):
             return
         if not (self.folder / META).is_file():
             raise ValueError(
@@ -77,7 +78,7 @@ class PairCache:
             (new / META).write_text(json.dumps(meta))
 
     def _meta(self) -> dict[str, Any]:
-        return parse_json_object((self.folder / META).read_bytes(), f"cache: {self.folder / META}")
+        return read_json_object(self.folder / META)
 
 
 def fingerprint(encoder: PairEncoder) -> str:

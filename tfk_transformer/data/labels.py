@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, ClassVar, Self
 
 import numpy as np
 
+from tfk_transformer.config.small_files import read_small_file
 from tfk_transformer.config.words import nearest
 from tfk_transformer.data.batch_records import Batch
 from tfk_transformer.data.batches import Length, TokenBatches
@@ -48,7 +49,7 @@ class Labels:
     @classmethod
     def load(cls, path: str | Path) -> Self:
         """Read a file that `save` wrote."""
-        return cls(Path(path).read_bytes())
+        return cls(read_small_file(path))
 
     def save(self, path: str | Path) -> None:
         """Write the labels as JSON."""

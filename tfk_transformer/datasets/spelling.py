@@ -2,6 +2,8 @@
 
 import re
 
+from tfk_transformer.sentences.languages import Languages, is_language
+
 FORMS = "numbers:en-de, addition:2, files:SOURCE,TARGET, folder:DIR:de-en or tfds:NAME:pt-en"
 
 
@@ -40,3 +42,10 @@ def name_and_languages(spec: str, text: str) -> tuple[str, str, str]:
             spec, "the name is missing." if colon else "the languages are missing after a last ':'."
         )
     return name, *language_pair(spec, languages)
+
+
+def spec_languages(spec: str) -> Languages:
+    """Return the languages that a spec names. Names such as "source" are not languages."""
+    codes = re.search(r":([^-:\s]+)-([^-:\s]+)$", spec)
+    named = codes.groups() if codes else ()
+    return Languages(*[code if is_language(code) else None for code in named])

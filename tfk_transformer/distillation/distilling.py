@@ -4,12 +4,13 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from tfk_transformer import datasets
+from tfk_transformer.atomic_write import lock
 from tfk_transformer.distillation.teacher_pairs import TeacherPairs, TeacherSearch
 from tfk_transformer.evaluation import SupportsTranslate
 from tfk_transformer.fine_tuning.start import load_start
 from tfk_transformer.pipelines.recipe import Recipe
 from tfk_transformer.pipelines.translator import Translator
-from tfk_transformer.training.checkpoints import check_work_folder, work_folder_of
+from tfk_transformer.training.checkpoints import check_work_folder, is_finished, work_folder_of
 from tfk_transformer.training.trainer import train
 
 
@@ -41,7 +42,7 @@ def distill(
         beam_size: the beam size of the teachers, and the number of hypotheses of each teacher.
         batch_size: number of sentences that a teacher translates at once.
         resume: whether to continue an unfinished distillation of the same data, teachers and
-            recipe.
+            recipe; see `train`.
         say: called with each line about the translations, the data, the model and the epochs.
         bar: whether to show a progress bar of the training on a terminal.
 
@@ -49,13 +50,12 @@ def distill(
         The student, whose bundle is `out`.
 
     Raises:
-        ValueError: for bad data, an existing folder, an architecture that does not translate, or an
-            unfinished distillation of other data.
+        ValueError: for bad data, an existing folder, an architecture that does not translate, an
+            earlier distillation of other data, or a run that writes `out`.
         KeyboardInterrupt: if a signal asked to stop; `resume` continues.
     """
     out = Path(out)
-    resume_training = resume and work_folder_of(out).exists()
-    start = load_start(recipe, work_folder_of(out), resume_training)
+    start = load_start(recipe, work_folder_of(out), resume)
     recipe = start.adopt(recipe) if start else recipe
     if recipe.architecture == "encoder":
         raise ValueError(
@@ -65,11 +65,14 @@ def distill(
     data = datasets.load(recipe.data)
     folder = out.with_name(out.name + ".distilled")
     search = TeacherSearch(beam_size, batch_size)
-    pairs = TeacherPairs(teachers, data, folder, search, resume)
-    validation = recipe.validation_data or (recipe.data if "validation" in data.splits else None)
-    recipe = recipe.replace(data=pairs.spec, validation_data=validation)
-    check_work_folder(recipe, out, resume_training)  # before the translations, not after them
-    pairs.write(say)
-    student = train(recipe, out, resume_training, say=say, bar=bar)
+    with lock(out):
+        pairs = TeacherPairs(teachers, data, folder, search, resume)
+        has_validation = "validation" in data.splits
+        validation = recipe.validation_data or (recipe.data if has_validation else None)
+        recipe = recipe.replace(data=pairs.spec, validation_data=validation)
+        if not (resume and is_finished(recipe, out)):
+            check_work_folder(recipe, out, resume)  # before the translations, not after them
+        pairs.write(say)
+        student = train(recipe, out, resume, say=say, bar=bar)
     assert isinstance(student, Translator)
     return student

@@ -84,6 +84,8 @@ class TeacherPairs:
         targets = [pair.target for pair in pairs]
         self._bleu = bleu_metric(targets, self.data.target_language, effective_order=True)
         if all(file.is_file() for file in self._files):
+            for part in self.folder.glob(PART.replace("{:05d}", "*")):  # of a killed process
+                part.unlink()
             return
         starts = range(0, len(pairs), PAIRS_PER_PART)
         parts = [self.folder / PART.format(number) for number in range(len(starts))]

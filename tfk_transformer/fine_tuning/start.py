@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tfk_transformer.atomic_write import atomic_write
+from tfk_transformer.atomic_write import atomic_write, path_identity
 from tfk_transformer.config.model_options import EnsembleConfig
 from tfk_transformer.data.labels import Labels
 from tfk_transformer.fine_tuning.freezing import frozen_names
@@ -54,10 +54,12 @@ class Start:
 
     Raises:
         ValueError: if the folder is not a bundle, files are missing, or its model is an ensemble.
+            All methods raise it if the folder has been replaced.
     """
 
     def __init__(self, folder: Path):
         self.folder = folder
+        self._identity = path_identity(folder)
         self._type = bundle_type_of(folder) or TRANSLATOR
         config = read_config(folder, self._type)
         if isinstance(config, EnsembleConfig):
@@ -74,6 +76,15 @@ class Start:
             else SubwordTokenizer.load(folder / TARGET_TOKENIZER)
         )
         self.tokenizers = (source, source if target.model == source.model else target)
+        self._check_unchanged()
+
+    def _check_unchanged(self) -> None:
+        """Refuse a folder that was replaced since the constructor read it."""
+        if path_identity(self.folder) != self._identity:
+            raise ValueError(
+                f"start: expected a bundle that stays while it is read, got {self.folder}, which "
+                "was replaced; start again."
+            )
 
     @property
     def origin(self) -> Json:
@@ -83,10 +94,12 @@ class Start:
     @functools.cached_property
     def weights(self) -> Mapping[str, np.ndarray]:
         """The float32 weights by name."""
-        return {
+        weights = {
             name: np.asarray(weight)
             for name, weight in read_model(self.folder, self._type).named_weights.items()
         }
+        self._check_unchanged()
+        return weights
 
     @property
     def fingerprint(self) -> str:
@@ -127,10 +140,12 @@ class Start:
             recipe: the recipe of the training run.
             dtype: name of Keras's dtype policy.
         """
-        rates = {name: value for name, value in recipe.options.items() if name.endswith(DROPOUT)}
+        changes = {name: value for name, value in recipe.options.items() if name.endswith(DROPOUT)}
         if recipe.dropout is not None:
-            rates["dropout"] = recipe.dropout
-        model = make_model(self.config.replace(**rates), dtype=dtype)
+            changes["dropout"] = recipe.dropout
+        if recipe.architecture != "encoder":
+            changes |= recipe.languages()
+        model = make_model(self.config.replace(**changes), dtype=dtype)
         frozen = self.frozen_weights(recipe)
         for name, weight in model.named_weights.items():
             weight.assign(self.weights[name])
@@ -156,6 +171,7 @@ class Start:
             for name in (*TRAINING_FILES, METRICS, RECIPE):
                 if (self.folder / name).is_file():
                     shutil.copyfile(self.folder / name, new / name)
+            self._check_unchanged()
 
 
 def load_start(recipe: "Recipe", work: Path, resume: bool) -> Start | None:

@@ -2,8 +2,8 @@
 
 import os
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 
+from tfk_transformer.config.small_files import MAX_VOCABULARY_BYTES, read_small_file
 from tfk_transformer.documents.words import word_spans
 
 
@@ -44,7 +44,8 @@ class Glossary:
         """
         terms: dict[str, str] = {}
         try:
-            lines = Path(path).read_text(encoding="utf-8-sig").splitlines()
+            content = read_small_file(path, MAX_VOCABULARY_BYTES)
+            lines = content.decode("utf-8-sig").splitlines()
         except UnicodeDecodeError as error:
             raise ValueError(
                 f"glossary: expected UTF-8 in {path}, got byte 0x{error.object[error.start]:02x} "

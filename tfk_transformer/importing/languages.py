@@ -2,18 +2,13 @@
 
 import difflib
 from collections.abc import Collection
-from typing import NamedTuple
 
 from tfk_transformer.config.words import shorten
+from tfk_transformer.sentences.languages import Languages
+
+__all__ = ["Languages", "check_languages", "check_no_languages"]
 
 MAX_LISTED_LANGUAGES = 10  # languages that an error message lists
-
-
-class Languages(NamedTuple):
-    """The languages that a user selects, by the family's codes."""
-
-    source: str | None = None
-    target: str | None = None
 
 
 def check_languages(languages: Languages, available: Collection[str], family: str) -> None:

@@ -24,7 +24,7 @@ from tfk_transformer.importing.vocabulary import (
     SideTokenizer,
     SpecialRows,
     Vocabulary,
-    parse_sentencepiece,
+    read_sentencepiece,
     remap_vocabulary,
     sentencepiece_model,
 )
@@ -32,6 +32,7 @@ from tfk_transformer.importing.vocabulary import (
 NPY = ".npy"  # of each array in an archive
 OPTIONS = "special:model.yml"
 MAX_OPTIONS_BYTES = 1_000_000  # Marian writes about 2,000
+MAX_ARRAYS = 10_000  # a model of 100 layers has 3,000
 MARIAN_TABLE = "Wemb"
 MARIAN_OUTPUT = "decoder_ff_logit_out"
 # Marian's sinusoids are unbounded, and a file does not have the length of its training texts.
@@ -115,8 +116,7 @@ class MarianOptions(Record):
         if self.transformer_decoder_dim_ffn not in (0, self.transformer_dim_ffn):
             raise ValueError(
                 f"transformer-decoder-dim-ffn: expected 0 or {self.transformer_dim_ffn}, the value "
-                "of transformer-dim-ffn, "
-                f"got {self.transformer_decoder_dim_ffn}"
+                f"of transformer-dim-ffn, got {self.transformer_decoder_dim_ffn}"
             )
         if self.shared_input_table and len(set(self.dim_vocabs)) > 1:
             raise ValueError(
@@ -194,9 +194,7 @@ def read_marian_file(path: Path, models: Sequence[Path]) -> Imported:
 
 @contextlib.contextmanager
 def _open_npz(path: Path) -> Iterator[Arrays]:
-    """Open a NumPy archive. Shapes are read on opening, and arrays one by one.
-
-    Nothing is unpickled.
+    """Open a NumPy archive, without unpickling. Shapes are read on opening, and arrays one by one.
 
     Raises:
         ValueError: if the file is broken.
@@ -258,6 +256,8 @@ def _headers(archive: zipfile.ZipFile) -> Iterator[tuple[str, tuple[int, ...]]]:
         (1, 0): np.lib.format.read_array_header_1_0,
         (2, 0): np.lib.format.read_array_header_2_0,
     }
+    if (count := len(archive.namelist())) > MAX_ARRAYS:
+        raise ValueError(f"expected at most {MAX_ARRAYS:,} arrays, got {count:,}")
     for name in archive.namelist():
         with archive.open(name) as file:
             version = np.lib.format.read_magic(file)
@@ -270,7 +270,7 @@ def _headers(archive: zipfile.ZipFile) -> Iterator[tuple[str, tuple[int, ...]]]:
 
 def _read_side(path: Path, rows: int) -> SideTokenizer:
     """Read the SentencePiece model of a side, whose ids are Marian's rows."""
-    proto = parse_sentencepiece(path.read_bytes(), str(path))
+    proto = read_sentencepiece(path)
     count = len(proto.pieces)
     end = proto.trainer_spec.eos_id
     unknown = proto.trainer_spec.unk_id

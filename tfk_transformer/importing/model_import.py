@@ -6,12 +6,18 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
+from tfk_transformer.config.small_files import read_small_text
 from tfk_transformer.config.words import shorten
 from tfk_transformer.importing.hub import resolve_model_path
 from tfk_transformer.importing.hugging_face.m2m100 import read_m2m100
-from tfk_transformer.importing.hugging_face.marian import read_marian
+from tfk_transformer.importing.hugging_face.marian import is_tag, read_marian
 from tfk_transformer.importing.hugging_face.mbart import read_mbart
-from tfk_transformer.importing.hugging_face.model_folder import CONFIG, check_model_files, read_json
+from tfk_transformer.importing.hugging_face.model_folder import (
+    CONFIG,
+    TOKENIZER_CONFIG,
+    check_model_files,
+    read_optional_json,
+)
 from tfk_transformer.importing.hugging_face.path_problems import (
     NPZ,
     check_model_path,
@@ -22,6 +28,7 @@ from tfk_transformer.importing.languages import Languages, check_no_languages
 from tfk_transformer.importing.marian_npz import read_marian_file
 from tfk_transformer.models.transformer import Transformer
 from tfk_transformer.pipelines.translator import Translator
+from tfk_transformer.sentences.languages import is_language
 from tfk_transformer.tokenizers.subword_tokenizer import SubwordTokenizer
 
 # Readers by `model_type` of config.json: they take a folder, its config.json and two languages.
@@ -51,9 +58,10 @@ def import_model(
         vocab: for a file of Marian: one SentencePiece model for both sides, or one for the source
             and one for the target.
         source_language: the source language of a multilingual model, by the family's code, for
-            example "de" (M2M100), "deu_Latn" (NLLB-200) or "de_DE" (mBART-50). None for the other
-            families.
-        target_language: the language to translate to.
+            example "de" (M2M100), "deu_Latn" (NLLB-200) or "de_DE" (mBART-50). Of the other
+            families, the language that the model reads. Default: the language that the folder or
+            its name states.
+        target_language: the language to translate to, or that the model writes.
         probes: source texts on which exports are compared with the model. Default: texts of random
             pieces.
 
@@ -71,12 +79,11 @@ def import_model(
     check_model_path(path)
     languages = Languages(source_language, target_language)
     if path.suffix == NPZ:
-        check_no_languages(languages, "Marian")
         imported = read_marian_file(path, [Path(name) for name in vocab])
         origin = {"name": path.name, "license": _license(path.parent)}
     else:
         imported = _read_folder(path, vocab, languages)
-        name = read_json(path / CONFIG).get("_name_or_path") or path.resolve().name
+        name = read_optional_json(path / CONFIG).get("_name_or_path") or path.resolve().name
         origin = {"name": str(name), "license": _license(path)}
     selected = {
         f"{side}_language": language
@@ -86,9 +93,18 @@ def import_model(
     if path != Path(model):
         # The hub's cache names a folder by its commit.
         origin |= {"name": str(model), "revision": path.name}
+    source_tokenizer = SubwordTokenizer(imported.source_model)
+    if not any(imported.languages):
+        pieces = source_tokenizer.pieces_of(range(source_tokenizer.vocab_size))
+        if any(is_tag(piece.removeprefix("▁")) for piece in pieces):
+            check_no_languages(languages, imported.family)
+        languages = _stated_languages(path, str(origin["name"]), languages)
+    config = imported.config.replace(
+        source_language=languages.source, target_language=languages.target
+    )
     return Translator(
-        Transformer.from_weights(imported.arrays, imported.config),
-        SubwordTokenizer(imported.source_model),
+        Transformer.from_weights(imported.arrays, config),
+        source_tokenizer,
         SubwordTokenizer(imported.target_model),
         probes,
         {
@@ -116,11 +132,11 @@ def _read_folder(
             f"vocab: expected none for {path}, which contains its tokenizers, got "
             f"{', '.join(map(str, vocab))}."
         )
-    values = read_json(path / CONFIG)
-    if (family := values.get("model_type")) not in FAMILIES:
+    values = read_optional_json(path / CONFIG)
+    if str(family := values.get("model_type")) not in FAMILIES:
         raise ValueError(
             f"folder: expected a model_type of {', '.join(FAMILIES)} in {path / CONFIG}, got "
-            f"{family!r}{folder_type(path)}."
+            f"{shorten(repr(family))}{folder_type(path)}."
         )
     if quantization := values.get("quantization_config"):
         raise ValueError(
@@ -128,13 +144,34 @@ def _read_folder(
             f"{path / CONFIG}, {shorten(str(quantization))}; use the original model, or dequantize "
             "it and save it in float32."
         )
-    return FAMILIES[family](path, values, languages)
+    # A MarianMT model has one pair of languages, or reads a language token in the text.
+    selected = Languages() if family == "marian" else languages
+    return FAMILIES[str(family)](path, values, selected)
+
+
+def _stated_languages(path: Path, name: str, passed: Languages) -> Languages:
+    """Return the languages of a MarianMT folder or an .npz file.
+
+    Args:
+        path: the folder or file.
+        name: the name of the model, such as "Helsinki-NLP/opus-mt-en-de".
+        passed: the languages that the user states.
+    """
+    tokenizer = read_optional_json(path / TOKENIZER_CONFIG)
+    *_, source, target = ("", "", *name.partition("opus-mt-")[2].split("-"))
+    sources = (tokenizer.get("source_lang"), source)
+    targets = (tokenizer.get("target_lang"), target)
+    return Languages(
+        passed.source or next(filter(is_language, sources), None),
+        passed.target or next(filter(is_language, targets), None),
+    )
 
 
 def _license(folder: Path) -> str | None:
     """Return the license from the front matter of a folder's README.md or from its config.json."""
     card = folder / "README.md"
-    text = card.read_text(encoding="utf-8", errors="replace") if card.is_file() else ""
+    text = read_small_text(card, errors="replace") if card.is_file() else ""
     front_matter = re.match(r"---\n(.*?\n)---\n", text, re.DOTALL)
     line = re.search(r"(?m)^license: *['\"]?([\w.+-]+)", front_matter[1]) if front_matter else None
-    return line[1] if line else read_json(folder / CONFIG).get("license")
+    stated = line[1] if line else read_optional_json(folder / CONFIG).get("license")
+    return shorten(stated) if isinstance(stated, str) else None

@@ -10,12 +10,15 @@ import sentencepiece
 from google.protobuf.message import DecodeError
 from sentencepiece.sentencepiece_model_pb2 import ModelProto, TrainerSpec
 
+from tfk_transformer.config.small_files import MAX_VOCABULARY_BYTES, read_small_file
+from tfk_transformer.config.words import shorten
 from tfk_transformer.constants import END_ID, PAD_ID, START_ID, UNKNOWN_ID
 
 # The names of the special tokens in all families.
 END_PIECE = "</s>"
 UNKNOWN_PIECE = "<unk>"
 PAD_PIECE = "<pad>"
+MAX_ROWS = 2**20  # four times the largest vocabulary of the supported families
 NEVER_PREDICTED = -1e9  # the output bias of tokens that are never predicted
 Piece: TypeAlias = ModelProto.SentencePiece
 UNIGRAM = 1
@@ -102,20 +105,30 @@ def remap_vocabulary(
         never_predicted: rows that are never predicted, in addition to the start token's.
 
     Raises:
-        ValueError: if two pieces have one row, or a row is outside the tables.
+        ValueError: if two pieces have one row, a row is outside the tables, or the tables have more
+            than `MAX_ROWS` rows.
     """
+    if rows > MAX_ROWS:
+        raise ValueError(
+            f"vocabulary: expected tables of at most {MAX_ROWS:,} rows, got {shorten(str(rows))}."
+        )
     names: dict[int, str] = {}
     for piece, row in pieces.items():
         if type(row) is not int or not 0 <= row < rows:
             raise ValueError(
                 f"vocabulary: expected a row of its own below {rows:,} for each piece, got "
-                f"{row!r} for '{piece}'."
+                f"{shorten(repr(row))} for '{shorten(piece)}'."
             )
         if names.setdefault(row, piece) != piece:
             raise ValueError(
                 f"vocabulary: expected a row of its own below {rows:,} for each piece, got {row} "
-                f"for '{names[row]}' and for '{piece}'."
+                f"for '{shorten(names[row])}' and for '{shorten(piece)}'."
             )
+    if outside := [row for row in special[:4] if not 0 <= row < rows]:
+        raise ValueError(
+            f"vocabulary: expected rows of special tokens below {rows:,}, got "
+            f"{', '.join(shorten(str(row)) for row in outside)}."
+        )
     first_rows = [special.pad, special.start, special.end, special.unknown]
     moved = first_rows if special.dedicated_start else (special.pad, special.end, special.unknown)
     family_rows = [*first_rows, *(row for row in range(rows) if row not in moved)]
@@ -155,6 +168,15 @@ def parse_sentencepiece(model: bytes, name: str) -> ModelProto:
             f"got {got}."
         )
     return proto
+
+
+def read_sentencepiece(path: Path) -> ModelProto:
+    """Return the SentencePiece model in a file; see `parse_sentencepiece`.
+
+    Raises:
+        ValueError: if the file is larger than a vocabulary, or see `parse_sentencepiece`.
+    """
+    return parse_sentencepiece(read_small_file(path, MAX_VOCABULARY_BYTES), str(path))
 
 
 def text_pieces(proto: ModelProto) -> list[str]:

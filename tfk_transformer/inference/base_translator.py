@@ -23,7 +23,7 @@ from tfk_transformer.inference.text_batches import (
 from tfk_transformer.inference.text_errors import refuse_long_texts
 from tfk_transformer.inference.text_translation import translate_readable, translate_texts
 from tfk_transformer.results import ScoredTarget, Translation, to_hypotheses
-from tfk_transformer.sentences.languages import language_code
+from tfk_transformer.sentences.languages import Languages, language_code, language_or_english
 
 if TYPE_CHECKING:
     from tfk_transformer.documents.results import DocumentTranslation
@@ -47,6 +47,21 @@ class BaseTranslator:
         """The model's limit in tokens, of a source and of a target."""
         return self.runtime.max_length
 
+    @property
+    def languages(self) -> Languages:
+        """The codes of the model's source and target language, such as "de"; None: unknown."""
+        return self.runtime.languages
+
+    def _language_code(self, language: str | None) -> str:
+        """Return the code of a language; of None, the source language of the model or English.
+
+        Raises:
+            ValueError: if the code is unknown.
+        """
+        if language is None:
+            return language_or_english(self.languages.source)
+        return language_code(language)
+
     def translate(
         self,
         texts: Sequence[str],
@@ -58,7 +73,7 @@ class BaseTranslator:
         use_cache: bool = True,
         glossary: Glossary | Mapping[str, str] | None = None,
         split_sentences: bool = True,
-        language: str = "en",
+        language: str | None = None,
         **settings: float,
     ) -> list[Translation]:
         """Translate texts of any number of sentences and any length.
@@ -88,7 +103,8 @@ class BaseTranslator:
                 result. With ONNX this needs `score.onnx` next to the file. See docs/glossary.md.
             split_sentences: whether texts are split. If False, each text is one sentence, exactly
                 as it is.
-            language: the ISO 639 code of the texts' language, for the ends of sentences.
+            language: the ISO 639 code of the texts' language, for the ends of sentences. Default:
+                the model's source language, or English if it is unknown.
             **settings: search settings, see `SearchSettings`.
 
         Returns:
@@ -110,7 +126,9 @@ class BaseTranslator:
         if not split_sentences or self.runtime.architecture == "decoder":
             return self._translate(texts, forced, glossary, **options)
         translate = functools.partial(self._translate_readable, glossary=glossary, **options)
-        return translate_texts(translate, texts, forced, language_code(language), self.max_length)
+        return translate_texts(
+            translate, texts, forced, self._language_code(language), self.max_length
+        )
 
     def _translate_readable(
         self,
@@ -223,7 +241,7 @@ class BaseTranslator:
         text: str,
         format: str = "text",
         *,
-        language: str = "en",
+        language: str | None = None,
         lines: bool = False,
         attention_layer: int | None = None,
         attributes: bool = False,
@@ -241,7 +259,8 @@ class BaseTranslator:
         Args:
             text: the document.
             format: "text", "markdown" or "html".
-            language: the ISO 639 code of the document's language, for splitting into sentences.
+            language: the ISO 639 code of the document's language, for splitting into sentences;
+                the default is as in `translate`.
             lines: whether each line of a plain text is a paragraph. If False, paragraphs end at
                 blank lines.
             attention_layer: the layer of the decoder whose attention places markup; negative
@@ -268,7 +287,7 @@ class BaseTranslator:
             translate,
             text,
             format,
-            language,
+            self._language_code(language),
             lines,
             attention_layer,
             attributes,
@@ -276,7 +295,12 @@ class BaseTranslator:
         )
 
     def stream(
-        self, text: str, *, split_sentences: bool = True, language: str = "en", **settings: float
+        self,
+        text: str,
+        *,
+        split_sentences: bool = True,
+        language: str | None = None,
+        **settings: float,
     ) -> Iterator[str]:
         """Translate one text and yield parts of its translation while they are decoded.
 
@@ -286,7 +310,7 @@ class BaseTranslator:
         Args:
             text: the source text. A blank text has a blank translation.
             split_sentences: whether the text is split into sentences, as in `translate`.
-            language: the ISO 639 code of the text's language, for the ends of sentences.
+            language: the ISO 639 code of the text's language; see `translate`.
             **settings: search settings, see `SearchSettings`. `beam_size` must be 1.
 
         Raises:
@@ -300,7 +324,7 @@ class BaseTranslator:
         resolved = resolve_settings({"beam_size": 1, **settings}, rules)
         splits = split_sentences and self.runtime.architecture != "decoder"
         scalars = setting_arrays(resolved, rules)
-        code = language_code(language) if splits else None
+        code = self._language_code(language) if splits else None
         return stream_text(self.runtime, text, scalars, code)
 
     def score(

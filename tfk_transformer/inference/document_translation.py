@@ -33,7 +33,8 @@ def translate_document(
 
     Args:
         translate: translates a list of sentences, with the argument `attention`.
-        text, format, language, lines, attention_layer, attributes, target_language: as in
+        language: the code of its language, without script and region.
+        text, format, lines, attention_layer, attributes, target_language: as in
             `BaseTranslator.translate_document`.
     """
     _check_arguments(text, format, lines, attributes, target_language)
@@ -44,7 +45,6 @@ def translate_document(
         from tfk_transformer.sentences.languages import language_code
     except ImportError as error:
         raise with_install_line(error) from error
-    language = language_code(language)
     run = functools.partial(_run, translate, attention_layer)
 
     def run_lines(texts: Sequence[str], attention: bool) -> list[TranslatedText | None]:

@@ -8,6 +8,7 @@ from collections.abc import Container, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from tfk_transformer.config.search_settings import Rules
+from tfk_transformer.sentences.languages import Languages
 
 if TYPE_CHECKING:
     from tfk_transformer.inference.token_scoring import Tokenizers  # needs sentencepiece
@@ -77,6 +78,10 @@ class TranslatorRuntime(Runtime, Protocol):
     @property
     def architecture(self) -> str:
         """The architecture of the model's configuration."""
+
+    @property
+    def languages(self) -> Languages:
+        """The languages of the model's configuration."""
 
     @property
     def rules(self) -> Rules:

@@ -11,7 +11,7 @@ import numpy as np
 from tfk_transformer.array_types import Tensor
 from tfk_transformer.config.model_options import ModelOptions
 from tfk_transformer.config.presets import PRESETS
-from tfk_transformer.config.words import nearest
+from tfk_transformer.config.words import nearest, shorten
 from tfk_transformer.layers.position_encoding import Positions
 from tfk_transformer.losses import LabelSmoothedCrossentropy
 from tfk_transformer.models.checked_batches import LABELS_NAME, IdRange, checked, plain_errors
@@ -288,16 +288,23 @@ def array_problems(
         actual: the shapes of the arrays by name.
         most: the maximum number of described arrays; the others are counted. Defaults to None: all.
     """
-    problems = []
-    for name, shape in expected.items():
-        if name not in actual:
-            problems.append(f"no '{name}' {shape}")
-        elif actual[name] != shape:
-            problems.append(f"'{name}' of shape {actual[name]} for {shape}")
-    for name in actual:
-        if name not in expected:
-            problems.append(f"an unexpected '{name}' {actual[name]}.{nearest(name, expected)}")
-    described = problems[:most]
-    if len(described) < len(problems):
-        described.append(f"and {len(problems) - len(described):,} more")
+    differing = [name for name, shape in expected.items() if actual.get(name) != shape]
+    unexpected = [name for name in actual if name not in expected]
+    names = [*differing, *unexpected]
+    described = [_array_problem(name, expected, actual) for name in names[:most]]
+    if len(described) < len(names):
+        described.append(f"and {len(names) - len(described):,} more")
     return "; ".join(described)
+
+
+def _array_problem(
+    name: str,
+    expected: Mapping[str, tuple[int, ...]],
+    actual: Mapping[str, tuple[int, ...]],
+) -> str:
+    if name not in actual:
+        return f"no '{name}' {expected[name]}"
+    shape = shorten(str(actual[name]))
+    if name in expected:
+        return f"'{name}' of shape {shape} for {expected[name]}"
+    return f"an unexpected '{shorten(name)}' {shape}.{nearest(name, expected)}"

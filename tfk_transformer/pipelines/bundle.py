@@ -11,12 +11,17 @@ from collections.abc import Callable, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, Self, TypeAlias
 
 import keras
 
-from tfk_transformer.atomic_write import atomic_write
-from tfk_transformer.config.json_text import parse_json_object
+from tfk_transformer.atomic_write import atomic_write, read_unchanged
+from tfk_transformer.config.model_options import LANGUAGE_OPTIONS, ClassifierConfig
+from tfk_transformer.config.small_files import (
+    read_json_object,
+    read_small_file,
+    read_small_text,
+)
 from tfk_transformer.models.configured_model import ConfiguredModel
 from tfk_transformer.models.registry import ModelConfig, config_from_json
 from tfk_transformer.pipelines.weights import WEIGHTS_FILE, read_weights, write_weights
@@ -68,6 +73,23 @@ class SavedAsBundle(ABC):
     probes: list[str]
     origin: Json = MappingProxyType({})  # of an imported model: JSON values by name
     metrics: Json = MappingProxyType({})  # of a loaded model: metrics of its training run by name
+
+    @classmethod
+    def load(cls, path: str | PathLike[str]) -> Self:
+        """Read a bundle. It contains only data: reading it runs no code.
+
+        If the bundle is replaced meanwhile, the new one is read.
+
+        Raises:
+            ValueError: if files are missing, do not fit together, or belong to a bundle of another
+                type.
+        """
+        return read_unchanged(path, lambda: cls._read_files(Path(path)))
+
+    @classmethod
+    @abstractmethod
+    def _read_files(cls, folder: Path) -> Self:
+        """Read the files of a bundle."""
 
     @abstractmethod
     def _write_files(self, folder: Path) -> None:
@@ -144,8 +166,22 @@ def write_probes(path: Path, probes: Sequence[str]) -> None:
 
 
 def read_probes(path: Path) -> list[str]:
-    """Return the probes that `write_probes` wrote, or an empty list if the file is missing."""
-    return path.read_text(encoding="utf-8").split("\n")[:-1] if path.is_file() else []
+    """Return the probes that `write_probes` wrote, or an empty list if the file is missing.
+
+    Raises:
+        ValueError: if the file is a link out of its folder. Exports contain the probes, so a bundle
+            could publish any file that its reader can read.
+    """
+    if not path.is_file():
+        return []
+    folder = path.parent.resolve()
+    store = folder.parent.parent / "blobs"  # of Hugging Face's cache: snapshots link to its files
+    if path.resolve().parent not in (folder, store):
+        raise ValueError(
+            f"bundle: expected a file in the folder, got {path}, which is a link to "
+            f"{path.resolve()}; replace the link with the file if you trust the bundle."
+        )
+    return read_small_text(path).split("\n")[:-1]
 
 
 def read_origin(folder: Path) -> Json:
@@ -157,7 +193,7 @@ def read_origin(folder: Path) -> Json:
 def read_metrics(folder: Path) -> Json:
     """Return the metrics of a bundle, by name; empty if the file is missing."""
     path = folder / METRICS
-    return parse_json_object(path.read_bytes(), str(path)) if path.is_file() else {}
+    return read_json_object(path) if path.is_file() else {}
 
 
 def read_config(folder: Path, bundle_type: BundleType) -> ModelConfig:
@@ -179,7 +215,18 @@ def read_config(folder: Path, bundle_type: BundleType) -> ModelConfig:
             f"bundle: expected a folder that {bundle_type.writer} wrote, got {folder} without "
             f"{', '.join(missing)}."
         )
-    return config
+    return _with_languages(config, read_origin(folder))
+
+
+def _with_languages(config: ModelConfig, origin: Json) -> ModelConfig:
+    """Return a configuration with the languages of the origin if it has none.
+
+    Bundles of imported models had them only there.
+    """
+    if isinstance(config, ClassifierConfig) or config.source_language or config.target_language:
+        return config
+    languages = {name: origin[name] for name in LANGUAGE_OPTIONS if name in origin}
+    return config.replace(**languages) if languages else config
 
 
 def read_model(folder: Path, bundle_type: BundleType) -> ConfiguredModel:
@@ -200,7 +247,7 @@ def bundle_type_of(path: str | PathLike[str]) -> BundleType | None:
 
 def _read_config_file(folder: Path) -> ModelConfig | None:
     path = folder / CONFIG
-    return config_from_json(path.read_bytes()) if path.is_file() else None
+    return config_from_json(read_small_file(path)) if path.is_file() else None
 
 
 def write_json(path: Path, content: Json | Sequence[Any]) -> None:

@@ -10,6 +10,7 @@ from tfk_transformer.inference.signatures import FUNCTIONS
 from tfk_transformer.inference.step_tensors import Shapes, cache_shapes
 from tfk_transformer.inference.token_scoring import Tokenizers
 from tfk_transformer.runtime_environment import check_process
+from tfk_transformer.sentences.languages import Languages
 
 if TYPE_CHECKING:
     from tfk_transformer.data.shortlist import Shortlist
@@ -134,6 +135,12 @@ class KerasTranslatorRuntime(KerasRuntime["TranslationFunctions"]):
         from tfk_transformer.generation.decoder_step import step_functions
 
         return step_functions(self.model)
+
+    @property
+    def languages(self) -> Languages:
+        """The languages of the model's configuration."""
+        config = self.model.config
+        return Languages(config.source_language, config.target_language)
 
     @functools.cached_property
     def rules(self) -> Rules:

@@ -7,8 +7,12 @@ from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias
 import tomlkit
 from pydantic import Field, model_validator
 
+from tfk_transformer.config.model_options import LANGUAGE_OPTIONS
 from tfk_transformer.config.presets import PRESETS
 from tfk_transformer.config.record import Record
+from tfk_transformer.config.small_files import read_small_text
+from tfk_transformer.constants import LANGUAGE_PATTERN
+from tfk_transformer.datasets.spelling import spec_languages
 from tfk_transformer.models.registry import TRAINED, ModelConfig
 from tfk_transformer.tokenizers.subword_tokenizer import MODEL_TYPES
 
@@ -48,6 +52,19 @@ class Recipe(Record):
         None,
         "validation pairs, in the same form as the training pairs; by default, the validation "
         "split of the data, if it has one",
+    )
+    source_language: str | None = _field(
+        DATA,
+        None,
+        "code of the language that the model reads, such as de; by default, the language that "
+        "`data` names, or else the language of `start`",
+        pattern=LANGUAGE_PATTERN,
+    )
+    target_language: str | None = _field(
+        DATA,
+        None,
+        "code of the language that the model writes, by default as for `source_language`",
+        pattern=LANGUAGE_PATTERN,
     )
     max_length: int = _field(
         DATA,
@@ -248,8 +265,12 @@ class Recipe(Record):
         if not path.is_file():
             raise ValueError(f"recipe: expected a TOML file, got {path}, which does not exist.")
         try:
-            return tomllib.loads(path.read_text(encoding="utf-8"))
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+            return tomllib.loads(read_small_text(path))
+        except RecursionError:
+            raise ValueError(
+                f"recipe: expected TOML in {path}, got too many nested brackets."
+            ) from None
+        except tomllib.TOMLDecodeError as error:
             raise ValueError(
                 f"recipe: expected TOML in {path}, got invalid TOML: {error}"
             ) from None
@@ -312,6 +333,9 @@ class Recipe(Record):
                 classifies and self.evaluate_every
             ),
             "consistency must be 0 with architecture 'encoder'": classifies and self.consistency,
+            "source_language and target_language need a model that translates": (
+                classifies and (self.source_language or self.target_language)
+            ),
             "label_smoothing must be 0 with architecture 'encoder'": (
                 classifies and self.label_smoothing
             ),
@@ -329,6 +353,7 @@ class Recipe(Record):
             "source_vocab_size",
             "target_vocab_size",
             "num_classes",
+            *LANGUAGE_OPTIONS,
         }
         if misplaced := sorted(decided & set(self.options)):
             raise ValueError(
@@ -345,6 +370,13 @@ class Recipe(Record):
             )
         return self
 
+    def languages(self) -> dict[str, str]:
+        """Return the languages that the recipe or its data names, as options of a model."""
+        named = spec_languages(self.data)
+        languages = (self.source_language or named.source, self.target_language or named.target)
+        options = zip(LANGUAGE_OPTIONS, languages, strict=True)
+        return {name: language for name, language in options if language}
+
     def config(self, source_vocab_size: int, target_vocab_size: int | None = None) -> ModelConfig:
         """Return the configuration of the model.
 
@@ -358,6 +390,7 @@ class Recipe(Record):
         config_class = TRAINED[self.architecture]
         target_size = target_vocab_size or source_vocab_size
         decided: dict[str, int | str] = {
+            **self.languages(),
             "vocab_size": source_vocab_size,
             "source_vocab_size": source_vocab_size,
             "target_vocab_size": target_size,

@@ -2,13 +2,12 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
-from tfk_transformer.config.json_text import parse_json
+from tfk_transformer.config.small_files import read_json
 from tfk_transformer.inference.base_classifier import BaseClassifier
 from tfk_transformer.pipelines.bundle import (
     CLASSIFIER,
@@ -86,16 +85,10 @@ class TextClassifier(BaseClassifier, SavedAsBundle):
         return TextClassifier(plain_copy(self.model), self.tokenizer, self.labels, self.probes)
 
     @classmethod
-    def load(cls, path: str | PathLike[str]) -> "TextClassifier":
-        """Read a bundle. It contains only data: reading it runs no code.
-
-        Raises:
-            ValueError: if files are missing, do not fit together, or belong to a translator.
-        """
-        folder = Path(path)
+    def _read_files(cls, folder: Path) -> Self:
         model = read_model(folder, CLASSIFIER)
         tokenizer = SubwordTokenizer.load(folder / SOURCE_TOKENIZER)
-        labels = parse_json((folder / LABELS).read_bytes(), f"bundle: {folder / LABELS}")
+        labels = read_json(folder / LABELS)
         return cls(model, tokenizer, labels, read_probes(folder / PROBES))
 
 

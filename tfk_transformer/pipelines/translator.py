@@ -1,9 +1,8 @@
 """Model and tokenizers together: text to text, saved and loaded as a bundle."""
 
 from collections.abc import Sequence
-from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 from tfk_transformer.inference.base_translator import BaseTranslator
 from tfk_transformer.inference.token_scoring import Tokenizers
@@ -22,6 +21,7 @@ from tfk_transformer.pipelines.bundle import (
     read_probes,
 )
 from tfk_transformer.pipelines.keras_runtime import KerasTranslatorRuntime
+from tfk_transformer.sentences.languages import language_or_english
 from tfk_transformer.sentences.splitting import split_text
 from tfk_transformer.tokenizers.subword_tokenizer import SubwordTokenizer
 
@@ -95,7 +95,8 @@ class Translator(BaseTranslator, SavedAsBundle):
         """
         if not self.probes:
             return None
-        counts = [len(split_text(text, "en").sentences) for text in self.probes]
+        language = language_or_english(self.languages.source)
+        counts = [len(split_text(text, language).sentences) for text in self.probes]
         return round(sum(counts) / len(counts), 2)
 
     def _write_files(self, folder: Path) -> None:
@@ -148,13 +149,7 @@ class Translator(BaseTranslator, SavedAsBundle):
         )
 
     @classmethod
-    def load(cls, path: str | PathLike[str]) -> "Translator":
-        """Read a bundle. It contains only data: reading it runs no code.
-
-        Raises:
-            ValueError: if files are missing, do not fit together, or belong to a classifier.
-        """
-        folder = Path(path)
+    def _read_files(cls, folder: Path) -> Self:
         model = read_model(folder, TRANSLATOR)
         source, target = (
             SubwordTokenizer.load(folder / name) for name in (SOURCE_TOKENIZER, TARGET_TOKENIZER)

@@ -21,6 +21,7 @@ WEIGHTS_FILE = "model.safetensors"
 
 Shapes: TypeAlias = dict[str, tuple[int, ...]]
 FLOAT32 = 4  # bytes
+MAX_HEADER_BYTES = 2**24  # of about 100,000 arrays; the largest models have 10,000
 COPIES = 3  # of the weights in memory while they are read: file pages, initial and new values
 MAX_POSITION_NUMBERS = 2**24  # position tables may have this size even in smaller models
 
@@ -121,6 +122,21 @@ def _part_sizes(config: ModelOptions) -> dict[str, int]:
     }
 
 
+def check_header_size(path: Path) -> None:
+    """Refuse a safetensors file with a header for more arrays than any model has.
+
+    Raises:
+        ValueError: with the size of the header.
+        OSError: if the file cannot be read.
+    """
+    with path.open("rb") as file:
+        size = int.from_bytes(file.read(8), "little")
+    if size > MAX_HEADER_BYTES:
+        raise ValueError(
+            f"expected a header of at most {MAX_HEADER_BYTES:,} bytes, got {size:,} bytes"
+        )
+
+
 def read_shapes(path: Path) -> Shapes:
     """Return the shape of each array in the header, and check that the file has the right size.
 
@@ -128,6 +144,7 @@ def read_shapes(path: Path) -> Shapes:
         ValueError: if the file is corrupt, or an array is not float32.
     """
     try:
+        check_header_size(path)
         with safetensors.safe_open(path, framework="np") as file:
             names = file.keys()
             slices = {name: file.get_slice(name) for name in names}

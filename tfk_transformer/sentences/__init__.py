@@ -1,4 +1,4 @@
 """Texts as a model translates them: sentence by sentence, without characters that it cannot read.
 
-Imports nothing of the library, and sentencex.
+Imports `constants`, and sentencex.
 """

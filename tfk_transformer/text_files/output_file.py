@@ -6,8 +6,9 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 from types import TracebackType
-from typing import Any, BinaryIO
+from typing import Any
 
+from tfk_transformer.atomic_write import open_locked
 from tfk_transformer.text_files.compression import compress, compression
 from tfk_transformer.text_files.lines import Line
 from tfk_transformer.text_files.unfinished import UnfinishedRun
@@ -67,8 +68,13 @@ class OutputFile:
         if self._begun:
             _check_size(self.partial, self.done.size)
             _check_size(self.report, self.done.report_size)
-        self._file = self.partial.open("ab")  # fails in a read-only folder, before any work
-        _lock(self._file, self.partial)
+        try:
+            self._file, _ = open_locked(self.partial)  # fails in a read-only folder, before work
+        except BlockingIOError:
+            raise ValueError(
+                f"{self.partial}: expected a file that no other process writes, got one that "
+                "another process is writing; wait for it."
+            ) from None
         if self._begun:
             self._truncate()
         return self
@@ -174,21 +180,3 @@ def _check_size(path: Path, size: int) -> None:
             f"{path}: expected at least {size:,} bytes of the unfinished run, got {actual:,}; "
             "--force starts over."
         )
-
-
-def _lock(file: BinaryIO, path: Path) -> None:
-    """Refuse a file that another process is writing, if the system and the disk support locks."""
-    try:
-        import fcntl
-    except ImportError:  # not on Windows
-        return
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        file.close()
-        raise ValueError(
-            f"{path}: expected a file that no other process writes, got one that another process "
-            "is writing; wait for it."
-        ) from None
-    except OSError:  # a disk without locks
-        pass

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import sentencepiece
 
 from tfk_transformer.array_types import Tensor
+from tfk_transformer.config.small_files import MAX_VOCABULARY_BYTES, read_small_file
 from tfk_transformer.constants import END_ID, PAD_ID, START_ID, UNKNOWN_ID
 from tfk_transformer.tokenizers.characters import RepresentedCharacters
 from tfk_transformer.tokenizers.subword_regularization import SubwordSampler
@@ -119,7 +120,7 @@ class SubwordTokenizer:
     @classmethod
     def load(cls, path: str | Path) -> "SubwordTokenizer":
         """Read a model file."""
-        return cls(Path(path).read_bytes())
+        return cls(read_small_file(path, MAX_VOCABULARY_BYTES))
 
     def save(self, path: str | Path) -> None:
         """Write the model file."""

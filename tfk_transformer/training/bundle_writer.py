@@ -1,5 +1,6 @@
 """Write the bundle of a training run, during the run and at its end."""
 
+import time
 from pathlib import Path
 from types import MappingProxyType
 
@@ -16,6 +17,8 @@ from tfk_transformer.training.checkpoints import Checkpoints, disk_full_error
 from tfk_transformer.training.data import TrainingData
 from tfk_transformer.training.distribution import Team
 from tfk_transformer.training.history import History
+
+WRITE_EVERY = 60.0  # seconds
 
 
 class BundleWriter:
@@ -52,6 +55,13 @@ class BundleWriter:
         self.team = team
         self.pipeline = _pipeline(plain_copy(model), data)
         self.pipeline.origin = origin
+        self._last_write = time.perf_counter()
+
+    def update(self, history: History, seconds: float) -> None:
+        """Write the bundle after an epoch, at most once a minute; see `write`."""
+        if time.perf_counter() - self._last_write > WRITE_EVERY:
+            self.write(history, seconds)
+            self._last_write = time.perf_counter()
 
     def write(self, history: History, seconds: float) -> None:
         """Write the bundle of the finished epochs.

@@ -4,7 +4,7 @@ import contextlib
 import math
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from types import FrameType
 from typing import TypeAlias
 
@@ -267,6 +267,17 @@ class ProgressBar(keras.callbacks.Callback):
         """Show the complete bar, and remove it."""
         self.progress.refresh()  # an epoch may be shorter than the interval between two redraws
         self.progress.remove_task(self._task)
+
+
+@contextlib.contextmanager
+def remove_bars_at_end(callbacks: Sequence[keras.callbacks.Callback]) -> Iterator[None]:
+    """Remove progress bars at the end: after an error, Keras does not call `on_train_end`."""
+    try:
+        yield
+    finally:
+        for callback in callbacks:
+            if isinstance(callback, ProgressBar):
+                callback.on_train_end()
 
 
 @contextlib.contextmanager

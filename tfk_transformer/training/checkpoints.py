@@ -5,6 +5,7 @@ A run that is resumed from it continues exactly where it was interrupted.
 
 import errno
 import json
+import os
 import shutil
 import zipfile
 import zlib
@@ -17,7 +18,7 @@ import numpy as np
 
 from tfk_transformer.array_types import Tensor
 from tfk_transformer.atomic_write import atomic_write
-from tfk_transformer.pipelines.bundle import RECIPE
+from tfk_transformer.pipelines.bundle import RECIPE, read_metrics
 from tfk_transformer.pipelines.recipe import Recipe
 from tfk_transformer.training.history import Row
 
@@ -112,7 +113,10 @@ class Checkpoints:
     def clean(self) -> None:
         """Delete the unfinished files of a killed process."""
         for leftover in self.folder.glob(".*"):
-            shutil.rmtree(leftover, ignore_errors=True)
+            if leftover.is_dir():
+                shutil.rmtree(leftover, ignore_errors=True)
+            else:
+                leftover.unlink()
 
     def _snapshot(self, epoch: int) -> Path:
         return self.folder / SNAPSHOT.format(epoch=epoch)
@@ -132,22 +136,20 @@ def check_work_folder(recipe: Recipe, out: Path, resume: bool) -> Path:
         resume: whether to continue an unfinished training run.
 
     Raises:
-        ValueError: if there is no training run to resume, its recipe differs, or a new training run
+        ValueError: if the recipe of the unfinished training run differs, or a new training run
             would overwrite earlier work.
     """
     work = work_folder_of(out)
-    if resume:
-        if not (work / RECIPE).is_file():
-            raise ValueError(
-                f"resume: expected an unfinished training in {work}, got none; leave resume out "
-                "to start one."
-            )
-        _check_same(Recipe.read(work / RECIPE), recipe, work)
-    elif work.exists():
-        raise ValueError(
-            f"out: {work} holds an unfinished training; resume it, or remove it to start anew."
-        )
-    elif out.exists():
+    has_recipe = (work / RECIPE).is_file()
+    if resume and has_recipe:
+        free = {"minutes", "patience", "tensorboard", "profile"}
+        if recipe.schedule != "cosine":
+            free.add("epochs")
+        _check_same(recipe, work, free)
+    elif os.path.lexists(work):
+        remedy = "resume it, or remove it" if has_recipe else f"it has no {RECIPE}, so remove it"
+        raise ValueError(f"out: {work} holds an unfinished training; {remedy} to start again.")
+    elif os.path.lexists(out):
         raise ValueError(
             f"out: expected a new folder, got {out}, which exists; choose another name or remove "
             "it."
@@ -155,11 +157,45 @@ def check_work_folder(recipe: Recipe, out: Path, resume: bool) -> Path:
     return work
 
 
-def _check_same(earlier: Recipe, recipe: Recipe, work: Path) -> None:
-    """Refuse a recipe that differs in a field that affects the training steps."""
-    free = {"minutes", "patience", "tensorboard", "profile"}
-    if recipe.schedule != "cosine":
-        free.add("epochs")
+def is_finished(recipe: Recipe, out: Path) -> bool:
+    """Return whether a training run has ended, so that there is nothing to resume.
+
+    Args:
+        recipe: the recipe of the training run.
+        out: the folder of the bundle.
+
+    Raises:
+        ValueError: if `out` is not the bundle of a training run of the same recipe, or lacks
+            epochs.
+    """
+    work = work_folder_of(out)
+    if os.path.lexists(work) or not os.path.lexists(out):
+        return False
+    if not (out / RECIPE).is_file():
+        raise ValueError(
+            f"resume: expected the unfinished training of {out} in {work}, got none, and {out} "
+            "was not trained; choose another name or remove it."
+        )
+    _check_same(recipe, out, free=set())
+    epochs = read_metrics(out).get("epoch")
+    ends_early = recipe.minutes is not None or recipe.patience is not None
+    if epochs != recipe.epochs and not ends_early:
+        raise ValueError(
+            f"resume: expected the unfinished training of {out} in {work}, got none, and {out} "
+            f"has {epochs} of {recipe.epochs} epochs; remove it to start again."
+        )
+    return True
+
+
+def _check_same(recipe: Recipe, folder: Path, free: set[str]) -> None:
+    """Refuse a recipe that differs from the recipe in a folder.
+
+    Args:
+        recipe: the recipe of this training run.
+        folder: contains the recipe of the earlier training run.
+        free: the fields that may differ.
+    """
+    earlier = Recipe.read(folder / RECIPE)
     changed = [
         name
         for name in Recipe.model_fields
@@ -168,7 +204,7 @@ def _check_same(earlier: Recipe, recipe: Recipe, work: Path) -> None:
     if changed:
         was = ", ".join(f"{name}={getattr(earlier, name)!r}" for name in changed)
         raise ValueError(
-            f"resume: expected the recipe that {work} was started with, which had {was}."
+            f"resume: expected the recipe that {folder} was started with, which had {was}."
         )
 
 

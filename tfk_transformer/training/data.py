@@ -100,16 +100,27 @@ def prepare_data(
             new model.
 
     Raises:
-        ValueError: for bad data, a cache of other data or tokenizers, or a recipe that needs
-            validation pairs where there are none.
+        ValueError: for bad data, a cache of other data or tokenizers or that another run is
+            writing, or a recipe that needs validation pairs where there are none.
     """
     folder = DataCache(cache, recipe)
+    # The first process writes the cache before the other processes read it.
+    with folder.locked() if team.leads else contextlib.nullcontext():
+        return _prepare(recipe, team, work, folder, start_tokenizers)
+
+
+def _prepare(
+    recipe: Recipe,
+    team: Team,
+    work: Path,
+    folder: DataCache,
+    start_tokenizers: Tokenizers | None,
+) -> TrainingData:
     source = folder.source(recipe.data)
     if start_tokenizers:
         folder.check_tokenizers(start_tokenizers)
     tokenizers = start_tokenizers or _shared_tokenizers(recipe, source, team, work, folder)
-    # The first process writes the cache before the other processes read it.
-    with team.in_turn() if cache else contextlib.nullcontext():
+    with team.in_turn() if folder.folder else contextlib.nullcontext():
         batches = _batches(
             recipe,
             source,

@@ -3,13 +3,14 @@
 With a complete cache, training does not read the texts again.
 """
 
+import contextlib
 import itertools
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TypeAlias
 
 from tfk_transformer import datasets
-from tfk_transformer.atomic_write import atomic_write
+from tfk_transformer.atomic_write import atomic_write, lock
 from tfk_transformer.data.batches import TokenBatches
 from tfk_transformer.data.labels import Labels
 from tfk_transformer.datasets import Pair, Source
@@ -85,6 +86,16 @@ class DataCache:
     def is_complete(self) -> bool:
         """Whether the folder contains everything that training needs."""
         return self._complete_folder() is not None
+
+    def locked(self) -> contextlib.AbstractContextManager[None]:
+        """Return a context in which no other process writes the folder.
+
+        Raises:
+            ValueError: if another process is writing the folder.
+        """
+        if self.folder is None or self.is_complete:
+            return contextlib.nullcontext()
+        return lock(self.folder, "cache")
 
     def source(self, spec: str) -> Source:
         """Return the source of a data spec.

@@ -2,15 +2,15 @@
 
 import contextlib
 import hashlib
-import shutil
+import os
 import sys
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import keras
 from rich.console import Console
 
+from tfk_transformer.atomic_write import atomic_write, lock, temporary_folder
 from tfk_transformer.fine_tuning.freezing import frozen_line
 from tfk_transformer.fine_tuning.start import Start, load_start
 from tfk_transformer.models.precision import dtype_policy, precision_line
@@ -25,11 +25,13 @@ from tfk_transformer.training.callbacks import (
     EpochSaver,
     ProgressBar,
     Stopped,
+    remove_bars_at_end,
 )
 from tfk_transformer.training.checkpoints import (
     About,
     Checkpoints,
     check_work_folder,
+    is_finished,
     work_folder_of,
 )
 from tfk_transformer.training.compilation import compiled_model
@@ -39,8 +41,6 @@ from tfk_transformer.training.distribution import Team, gather, report_sudden_en
 from tfk_transformer.training.history import History
 from tfk_transformer.training.multi_process import AgreedStops, ReadOnlyCheckpoints
 from tfk_transformer.training.towers import fit_in_towers, share_processors
-
-BUNDLE_EVERY = 60.0  # seconds
 
 
 def train(
@@ -59,13 +59,14 @@ def train(
 
     During the run, `out` contains the bundle of the epochs so far, updated about once a minute. The
     folder `OUT.training` next to it contains the checkpoint of the last epoch, from which `resume`
-    continues. This folder is deleted at the end.
+    continues. This folder is deleted at the end. Only one process at a time can write `out`.
 
     Args:
         recipe: data, model and options of the training run. If it has a `start`, training continues
             from that bundle.
         out: folder of the bundle; it must not exist.
-        resume: whether to continue an unfinished training run of the same recipe.
+        resume: whether to continue an unfinished training run of the same recipe. Without one, a
+            run begins, or ends at once if `out` is the finished bundle of the recipe.
         callbacks: additional Keras callbacks.
         say: called with each line about the data, the model and the epochs.
         cache: folder for the encoded data. Once it is complete, the texts are not read again. None:
@@ -84,7 +85,7 @@ def train(
 
     Raises:
         ValueError: for bad data, an existing bundle, values that do not fit the bundle to start
-            from, an unfinished run of another recipe, or a full disk.
+            from, an earlier run of another recipe, a run that writes `out`, or a full disk.
         KeyboardInterrupt: if a signal asked to stop (SIGINT, SIGTERM), after writing a bundle.
         FloatingPointError: if the loss is not finite, after writing the last good bundle.
         ConnectionError: if another process is lost; the checkpoint and the bundle stay.
@@ -93,6 +94,9 @@ def train(
     out = Path(out)
     start = load_start(recipe, work_folder_of(out), resume)
     recipe = start.adopt(recipe) if start else recipe
+    if resume and is_finished(recipe, out):
+        say(f"{out} is finished: nothing to do")
+        return (TextClassifier if recipe.architecture == "encoder" else Translator).load(out)
     # Towers do not support the sample weights of a classifier's batches.
     num_towers = share_processors() if towers and recipe.architecture != "encoder" else 1
     team = gather(devices, distributed)
@@ -100,7 +104,7 @@ def train(
         f"{work_folder_of(out)} holds the state after the last whole epoch, if there was "
         "one; start all processes again with --resume"
     )
-    with report_sudden_end(team, advice):
+    with report_sudden_end(team, advice), lock(out) if team.leads else contextlib.nullcontext():
         try:
             training = Training(recipe, out, resume, say, cache, team, num_towers, start, bar)
             return training.run(callbacks)
@@ -190,7 +194,6 @@ class Training:
         self._prepare_to_resume()
         self.stops = AgreedStops(self.team, self.recipe.minutes, about["seconds"])
         with self.stops.listening():
-            self._last_write = time.perf_counter()
             try:
                 self._fit([*self._callbacks(), *callbacks])
             except Stopped as stopped:
@@ -205,7 +208,9 @@ class Training:
             self._write_bundle()
         self.team.finish()
         if self.team.leads:
-            shutil.rmtree(self.work)
+            # In one step, and a killed process leaves what the next one deletes.
+            with temporary_folder(self.out) as folder:
+                os.replace(self.work, folder / self.work.name)
         self.say(self.history.summary(self.stops.seconds))
         return type(self.bundle.pipeline).load(self.out)
 
@@ -244,13 +249,18 @@ class Training:
 
         Before the data is read and the model is made, there is nothing worth resuming.
         """
-        if self.team.leads:
-            self.work.mkdir(parents=True, exist_ok=True)
+        if not self.team.leads:
+            return
+        if self.work.exists():
             self.checkpoints.clean()
-            if self.start:
-                self.start.copy_to(self.work)
-            save_tokenizers(self.work, self.recipe, self.data.tokenizers)
             save_recipe(self.work, self.recipe)
+            return
+        with atomic_write(self.work) as work:
+            work.mkdir()
+            if self.start:
+                self.start.copy_to(work)
+            save_tokenizers(work, self.recipe, self.data.tokenizers)
+            save_recipe(work, self.recipe)
 
     def _fit(self, callbacks: list[keras.callbacks.Callback]) -> None:
         done = len(self.history.rows)
@@ -261,7 +271,7 @@ class Training:
         inputs = [
             split.dataset() if with_tensorflow else split.sequence() for split in self.data.parts
         ]
-        with self.team.fitting(), _remove_bars_at_end(callbacks):
+        with self.team.fitting(), remove_bars_at_end(callbacks):
             self.model.fit(
                 inputs[0],
                 validation_data=inputs[1] if len(inputs) > 1 else None,
@@ -301,7 +311,7 @@ class Training:
                 r.patience,
                 self.stops,
                 tokens,
-                self._update_bundle,
+                lambda: self.bundle.update(self.history, self.stops.seconds),
             )
         )
         classifies = r.architecture == "encoder"
@@ -321,12 +331,6 @@ class Training:
         """Set the epoch of the batches: Keras also reads the dataset to determine its shapes."""
         self.data.batches.epoch = epoch
 
-    def _update_bundle(self) -> None:
-        """Update the bundle after an epoch, at most once a minute."""
-        if time.perf_counter() - self._last_write > BUNDLE_EVERY:
-            self._write_bundle()
-            self._last_write = time.perf_counter()
-
     def _write_bundle(self) -> None:
         self.bundle.write(self.history, self.stops.seconds)
 
@@ -340,14 +344,3 @@ class Training:
             "there is no earlier model, as the first epoch was not over; a lower learning rate "
             "or more warm-up steps may help"
         )
-
-
-@contextlib.contextmanager
-def _remove_bars_at_end(callbacks: Sequence[keras.callbacks.Callback]) -> Iterator[None]:
-    """Remove progress bars at the end: after an error, Keras does not call `on_train_end`."""
-    try:
-        yield
-    finally:
-        for callback in callbacks:
-            if isinstance(callback, ProgressBar):
-                callback.on_train_end()

@@ -5,16 +5,19 @@ const NAMES = { val_bleu: "validation BLEU", license: "license", name: "origin",
 // Figures of the training run that do not describe the translations. The card omits them.
 const OF_TRAINING = ["parameters", "epoch", "learning_rate", "seconds", "tokens_per_second", "training_seconds", "loss", "accuracy", "perplexity"];
 
-/** Fill the card, and the line below the title. */
+/** Fill the card, the title, and the line below it. */
 export function showCard({ model, threads }) {
   const { config, origin, metrics, parity, bytes } = model;
-  const languages = ["source", "target"].map((side) => languageOf(origin[`${side}_language`])).filter(Boolean);
-  const direction = languages.length === 2 ? `From ${languages[0]} to ${languages[1]}. ` : "";
-  document.getElementById("about").prepend(direction);
+  const languages = [config.source_language, config.target_language].map(languageOf);
+  if (languages.every(Boolean)) {
+    const direction = languages.join(" to ");
+    document.title = `Translator from ${direction}`;
+    document.getElementById("about").prepend(`From ${direction}. `);
+  }
 
   const layers = [config.encoder_layers && `${config.encoder_layers} encoder`, config.decoder_layers && `${config.decoder_layers} decoder`];
   const facts = {
-    languages: languages.join(" → "),
+    languages: languages.filter(Boolean).join(" → "),
     ...plain(origin, ["source_language", "target_language"]),
     parameters: model.parameters.toLocaleString("en"),
     weights: model.int8 ? "8-bit integers" : "32-bit floats",

@@ -34,6 +34,8 @@ export interface SettingRule {
   default: number;
   minimum?: number;
   exclusiveMinimum?: number;
+  /** The smallest value other than 0. */
+  minimumAboveZero?: number;
   maximum: number;
   description: string;
 }
@@ -45,7 +47,13 @@ export interface Model {
   /** Whether the weights have 8 bits. */
   int8: boolean;
   parameters: number;
-  config: Record<string, unknown> & { architecture: string; max_length: number };
+  config: Record<string, unknown> & {
+    architecture: string;
+    max_length: number;
+    /** The codes of the languages, or null if they are unknown. */
+    source_language: string | null;
+    target_language: string | null;
+  };
   settings: Record<keyof Settings, SettingRule>;
   /** The source of an imported model; otherwise empty. */
   origin: Record<string, unknown>;

@@ -28,7 +28,7 @@ export async function openTranslator({ folder = FOLDER, threads = usableThreads(
   const targetTokenizer = source === target ? sourceTokenizer : await openTokenizer(content[target]);
   const isDecoderOnly = model.config.architecture === "decoder";
   const maxLength = model.config.max_length;
-  const sourceLanguage = isLanguage(model.origin.source_language) ? model.origin.source_language : "en";
+  const sourceLanguage = isLanguage(model.config.source_language) ? model.config.source_language : "en";
   const inTurn = oneAfterTheOther();
   let scorer; // opened on the first call of `attention`
 
@@ -108,16 +108,20 @@ function checkedSettings(settings, rules) {
     if (!rule) throw new Error(`settings: expected some of ${Object.keys(rules).join(", ")}, got ${name}.`);
     const least = rule.exclusiveMinimum ?? rule.minimum;
     const fits = (rule.type === "integer" ? Number.isInteger(value) : Number.isFinite(value))
-      && value <= rule.maximum && (value > least || value === rule.minimum);
+      && value <= rule.maximum && (value > least || value === rule.minimum)
+      && (value <= 0 || value >= (rule.minimumAboveZero ?? 0));
     if (!fits) {
-      const range = `${rule.exclusiveMinimum === undefined ? "from" : "above"} ${least} to ${rule.maximum}`;
+      const range = `${rule.exclusiveMinimum === undefined ? "from" : "above"} ${least} to ${rule.maximum}`
+        + (rule.minimumAboveZero ? ` and at least ${rule.minimumAboveZero} if not 0` : "");
       throw new Error(`${name}: expected ${rule.type === "integer" ? "an integer" : "a number"} ${range}, got ${value}.`);
     }
   }
   const defaults = Object.fromEntries(Object.entries(rules).map(([name, rule]) => [name, rule.default]));
   const chosen = { ...defaults, ...settings };
-  if (chosen.n_best > chosen.beam_size) {
-    throw new Error(`n_best: expected at most beam_size, got n_best ${chosen.n_best} and beam_size ${chosen.beam_size}.`);
+  for (const [name, limit] of [["n_best", "beam_size"], ["min_length", "max_length"]]) {
+    if (chosen[name] > chosen[limit]) {
+      throw new Error(`${name}: expected at most ${limit}, got ${name} ${chosen[name]} and ${limit} ${chosen[limit]}.`);
+    }
   }
   return chosen;
 }

@@ -14,7 +14,7 @@ from tfk_transformer.importing.hugging_face.model_folder import (
     TOKENIZER_CONFIG,
     Arrays,
     check_model_files,
-    read_json,
+    read_optional_json,
     read_pieces,
 )
 from tfk_transformer.importing.hugging_face.multilingual import (
@@ -36,7 +36,7 @@ from tfk_transformer.importing.vocabulary import (
     END_PIECE,
     PAD_PIECE,
     Vocabulary,
-    parse_sentencepiece,
+    read_sentencepiece,
 )
 from tfk_transformer.layers.position_encoding import position_table
 
@@ -116,7 +116,7 @@ def _check_tokenizer_class(folder: Path, values: Mapping[str, Any]) -> None:
     Raises:
         ValueError: if the tokenizer's class or a name of the model indicates such a model.
     """
-    tokenizer = read_json(folder / TOKENIZER_CONFIG)
+    tokenizer = read_optional_json(folder / TOKENIZER_CONFIG)
     tokenizer_class = tokenizer.get("tokenizer_class")
     names = [str(config.get("_name_or_path")) for config in (values, tokenizer)]
     names += [str(tokenizer.get("name_or_path")), folder.resolve().name]
@@ -143,12 +143,12 @@ def _read_tokens(folder: Path) -> Tokens:
     is_m2m100 = (folder / VOCABULARY).is_file()
     path = folder / SENTENCEPIECE_FILE
     check_model_files(folder, [path.name, VOCABULARY if is_m2m100 else FAST_TOKENIZER_FILE])
-    model = parse_sentencepiece(path.read_bytes(), str(path))
+    model = read_sentencepiece(path)
     if not is_m2m100:
         languages = added_languages(folder)
         return Tokens({**fairseq_pieces(model, path), **languages}, languages, model, "NLLB")
     pieces = read_pieces(folder / VOCABULARY)
-    language_set = read_json(folder / TOKENIZER_CONFIG).get("language_codes", "m2m100")
+    language_set = read_optional_json(folder / TOKENIZER_CONFIG).get("language_codes", "m2m100")
     if not isinstance(language_set, str) or language_set not in M2M100_LANGUAGES:
         raise ValueError(
             f"tokenizer: expected language_codes {' or '.join(M2M100_LANGUAGES)} in "

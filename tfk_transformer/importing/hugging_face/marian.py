@@ -31,7 +31,7 @@ from tfk_transformer.importing.hugging_face.model_folder import (
     Arrays,
     check_model_files,
     open_arrays,
-    read_json,
+    read_optional_json,
     read_pieces,
     shared_array_name,
 )
@@ -46,7 +46,7 @@ from tfk_transformer.importing.vocabulary import (
     SpecialRows,
     Vocabulary,
     check_special_rows,
-    parse_sentencepiece,
+    read_sentencepiece,
     remap_vocabulary,
     sentencepiece_model,
     special_rows,
@@ -154,7 +154,7 @@ def read_marian(folder: Path, values: Mapping[str, Any], languages: Languages) -
     )
     search, notes = convert_search_settings(
         values,
-        read_json(folder / GENERATION),
+        read_optional_json(folder / GENERATION),
         hf_config.max_position_embeddings,
         never_predicted,
     )
@@ -165,10 +165,10 @@ def read_marian(folder: Path, values: Mapping[str, Any], languages: Languages) -
 
 def _added_tokens(folder: Path, pieces: Collection[str]) -> list[str]:
     """Return the tokens that were added to the tokenizer, and that its vocabularies lack."""
-    decoder = read_json(folder / TOKENIZER_CONFIG).get("added_tokens_decoder")
+    decoder = read_optional_json(folder / TOKENIZER_CONFIG).get("added_tokens_decoder")
     entries = decoder.values() if isinstance(decoder, dict) else ()
     contents = [str(entry.get("content")) for entry in entries if isinstance(entry, dict)]
-    tokens = dict.fromkeys([*read_json(folder / "added_tokens.json"), *contents])
+    tokens = dict.fromkeys([*read_optional_json(folder / "added_tokens.json"), *contents])
     return [token for token in tokens if token not in pieces]
 
 
@@ -182,8 +182,7 @@ def _read_sides(folder: Path, hf_config: MarianConfig) -> tuple[SideTokenizer, S
     check_model_files(folder, dict.fromkeys(["source.spm", "target.spm", *names]))
     source_pieces, target_pieces = (read_pieces(folder / name) for name in names)
     source_model, target_model = (
-        parse_sentencepiece((folder / name).read_bytes(), str(folder / name))
-        for name in ("source.spm", "target.spm")
+        read_sentencepiece(folder / name) for name in ("source.spm", "target.spm")
     )
     source_texts = set(text_pieces(source_model))
     start = _dedicated_start(

@@ -17,7 +17,7 @@ from tfk_transformer.importing.hugging_face.model_folder import (
     TOKENIZER_CONFIG,
     Arrays,
     check_model_files,
-    read_json,
+    read_optional_json,
 )
 from tfk_transformer.importing.hugging_face.multilingual import (
     FAST_TOKENIZER_FILE,
@@ -33,7 +33,7 @@ from tfk_transformer.importing.hugging_face.multilingual import (
 )
 from tfk_transformer.importing.imported import Imported
 from tfk_transformer.importing.languages import Languages
-from tfk_transformer.importing.vocabulary import Vocabulary, parse_sentencepiece
+from tfk_transformer.importing.vocabulary import Vocabulary, read_sentencepiece
 
 FAMILY = "mBART-50"
 MBART_TOKENIZERS = (None, "MBart50Tokenizer", "MBart50TokenizerFast")
@@ -80,14 +80,16 @@ def read_mbart(folder: Path, values: Mapping[str, Any], languages: Languages) ->
 def _read_tokens(folder: Path, values: Mapping[str, Any]) -> Tokens:
     path = folder / SENTENCEPIECE_FILE
     check_model_files(folder, [path.name])
-    tokenizer_class = {**values, **read_json(folder / TOKENIZER_CONFIG)}.get("tokenizer_class")
+    tokenizer_class = {**values, **read_optional_json(folder / TOKENIZER_CONFIG)}.get(
+        "tokenizer_class"
+    )
     if tokenizer_class not in MBART_TOKENIZERS:
         raise ValueError(
             f"tokenizer: expected the tokenizer_class MBart50Tokenizer in {folder}, got "
             f"{tokenizer_class!r}; of the mBART models, only mBART-50 puts the language before the "
             "text."
         )
-    model = parse_sentencepiece(path.read_bytes(), str(path))
+    model = read_sentencepiece(path)
     pieces = fairseq_pieces(model, path)
     if (folder / FAST_TOKENIZER_FILE).is_file():
         languages = added_languages(folder)

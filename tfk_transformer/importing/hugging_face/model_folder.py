@@ -7,13 +7,14 @@ from typing import Any, NamedTuple
 import numpy as np
 import safetensors
 
-from tfk_transformer.config.json_text import parse_json_object
+from tfk_transformer.config import small_files
 from tfk_transformer.importing.hugging_face.path_problems import (
     check_model_path,
     check_no_pointers,
     missing_files_error,
 )
 from tfk_transformer.importing.vocabulary import END_PIECE, PAD_PIECE, UNKNOWN_PIECE
+from tfk_transformer.pipelines.weights import check_header_size
 
 CONFIG = "config.json"
 GENERATION = "generation_config.json"
@@ -67,13 +68,13 @@ def check_model_files(folder: Path, names: Iterable[str]) -> None:
     check_no_pointers([weights, *(folder / name for name in names)])
 
 
-def read_json(path: Path) -> dict[str, Any]:
+def read_optional_json(path: Path, max_bytes: int = small_files.MAX_CONFIG_BYTES) -> dict[str, Any]:
     """Return the JSON object in a file; an empty one if the file does not exist.
 
     Raises:
-        ValueError: if the file is not a JSON object.
+        ValueError: if the file is not a JSON object, or is larger than `max_bytes`.
     """
-    return parse_json_object(path.read_bytes(), str(path)) if path.is_file() else {}
+    return small_files.read_json_object(path, max_bytes) if path.is_file() else {}
 
 
 def read_pieces(path: Path) -> dict[str, int]:
@@ -82,7 +83,7 @@ def read_pieces(path: Path) -> dict[str, int]:
     Raises:
         ValueError: if special tokens are missing.
     """
-    pieces = read_json(path)
+    pieces = read_optional_json(path, small_files.MAX_VOCABULARY_BYTES)
     if missing := [name for name in (END_PIECE, UNKNOWN_PIECE, PAD_PIECE) if name not in pieces]:
         raise ValueError(
             f"vocabulary: expected {END_PIECE}, {UNKNOWN_PIECE} and {PAD_PIECE} in {path}, got "
@@ -119,11 +120,12 @@ def _open_safetensors(path: Path) -> Arrays:
         ValueError: if the file is broken.
     """
     try:
+        check_header_size(path)
         file = safetensors.safe_open(path, framework="np")
         names = file.keys()  # the file itself is not iterable
         slices = {name: file.get_slice(name) for name in names}
         shapes = {name: tuple(array.get_shape()) for name, array in slices.items()}
-    except (safetensors.SafetensorError, OSError) as error:
+    except (safetensors.SafetensorError, OSError, ValueError) as error:
         raise _load_error(path, error) from None
 
     def read(name: str) -> np.ndarray:
@@ -178,7 +180,7 @@ def _open_sharded(path: Path, open_file: Callable[[Path], Arrays]) -> Arrays:
     Raises:
         ValueError: if the index or a file is broken, or a file or array of the index is missing.
     """
-    names = read_json(path).get("weight_map")
+    names = read_optional_json(path).get("weight_map")
     if not isinstance(names, dict) or not all(
         isinstance(name, str) and Path(name).name == name for name in names.values()
     ):

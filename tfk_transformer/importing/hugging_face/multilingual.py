@@ -16,6 +16,8 @@ import numpy as np
 from sentencepiece.sentencepiece_model_pb2 import ModelProto
 
 from tfk_transformer.config.model_options import TransformerConfig
+from tfk_transformer.config.small_files import MAX_VOCABULARY_BYTES
+from tfk_transformer.config.words import shorten
 from tfk_transformer.constants import END_ID
 from tfk_transformer.importing.hugging_face.bart_config import BartConfig
 from tfk_transformer.importing.hugging_face.bart_layers import (
@@ -31,7 +33,7 @@ from tfk_transformer.importing.hugging_face.model_folder import (
     GENERATION,
     Arrays,
     open_arrays,
-    read_json,
+    read_optional_json,
     shared_array_name,
 )
 from tfk_transformer.importing.hugging_face.search_notes import convert_search_settings
@@ -137,7 +139,7 @@ def read_multilingual(
     arrays = read_weights(open_arrays(folder), hf_config, config, vocabulary)
     search, notes = convert_search_settings(
         values,
-        read_json(folder / GENERATION),
+        read_optional_json(folder / GENERATION),
         hf_config.max_position_embeddings,
         [[row] for row in (hf_config.pad_token_id, *tokens.languages.values())],
         leading_tokens=2,
@@ -186,7 +188,8 @@ def added_languages(folder: Path) -> dict[str, int]:
     Raises:
         ValueError: if the file is broken, or has no languages.
     """
-    added = read_json(folder / FAST_TOKENIZER_FILE).get("added_tokens", [])
+    values = read_optional_json(folder / FAST_TOKENIZER_FILE, MAX_VOCABULARY_BYTES)
+    added = values.get("added_tokens", [])
     try:
         languages = {
             str(token["content"]): token["id"]
@@ -195,10 +198,11 @@ def added_languages(folder: Path) -> dict[str, int]:
         }
     except (TypeError, KeyError):
         languages = {}
-    if not languages:
+    if not languages or not all(type(row) is int for row in languages.values()):
+        got = shorten(str(languages)) if languages else "none"
         raise ValueError(
             "tokenizer: expected the languages' tokens as special added_tokens in "
-            f"{folder / FAST_TOKENIZER_FILE}, got none."
+            f"{folder / FAST_TOKENIZER_FILE}, got {got}."
         )
     return languages
 

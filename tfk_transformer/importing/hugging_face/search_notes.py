@@ -3,6 +3,8 @@
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
+from tfk_transformer.config.words import shorten
+
 # Settings with the same meaning here. Lengths are converted, see `_lengths`.
 SETTING_NAMES = {
     "num_beams": "beam_size",
@@ -65,11 +67,12 @@ def convert_search_settings(
     settings = {
         ours: values[theirs]
         for theirs, ours in SETTING_NAMES.items()
-        if isinstance(values.get(theirs), int) and values[theirs] > 0
+        if type(values.get(theirs)) is int and values[theirs] > 0
     }
     settings |= _lengths(values, positions, leading_tokens)
     notes = [
-        f"{name} {values[name]} is not imported" + (f": {EFFECTS[name]}" if name in EFFECTS else "")
+        f"{name} {shorten(str(values[name]))} is not imported"
+        + (f": {EFFECTS[name]}" if name in EFFECTS else "")
         for name, neutral in NEUTRAL.items()
         if values.get(name, neutral) != neutral
     ]
@@ -77,7 +80,7 @@ def convert_search_settings(
     if not isinstance(bad_words, list) or any(ids not in never_predicted for ids in bad_words):
         notes.append("bad_words_ids other than padding are not imported")
     if settings.get("beam_size", 1) > 1:
-        alpha = values.get("length_penalty", 1.0)
+        alpha = shorten(str(values.get("length_penalty", 1.0)))
         notes.append(
             f"length_penalty {alpha} of the folder divides a log-probability by length ** {alpha}; "
             "here, length_penalty alpha divides it by ((5 + length) / 6) ** alpha: choose a new "
@@ -91,16 +94,17 @@ def _lengths(values: Mapping[str, Any], positions: int, leading_tokens: int) -> 
     lengths = {}
     # New tokens are those after the start token.
     longest = values.get("max_length")
-    if isinstance(new_tokens := values.get("max_new_tokens"), int):
+    if type(new_tokens := values.get("max_new_tokens")) is int:
         longest = new_tokens + 1
-    if isinstance(longest, int):
+    if type(longest) is int:
         lengths["max_length"] = max(1, min(longest, positions) - leading_tokens)
     shortest = values.get("min_length")
-    if isinstance(new_tokens := values.get("min_new_tokens"), int):
+    if type(new_tokens := values.get("min_new_tokens")) is int:
         shortest = new_tokens + 1
     # The end token may follow the tokens that the limit counts.
-    if isinstance(shortest, int) and shortest > leading_tokens:
-        lengths["min_length"] = shortest - leading_tokens + 1
+    if type(shortest) is int and shortest > leading_tokens:
+        shortest += 1 - leading_tokens
+        lengths["min_length"] = min(shortest, lengths.get("max_length", shortest))
     return lengths
 
 
@@ -112,7 +116,7 @@ def _check_tokens(
         expected = config.get(name)
         value = generation.get(name)
         if name not in replaced and value not in (None, expected, [expected]):
-            problems.append(f"{name} {value} instead of {expected}")
+            problems.append(f"{name} {shorten(str(value))} instead of {shorten(str(expected))}")
     if problems:
         raise ValueError(
             "generation_config.json: expected the tokens of config.json, with which the model is "

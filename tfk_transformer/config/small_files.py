@@ -1,0 +1,84 @@
+"""Read small files whole: configurations, vocabularies, glossaries and other text.
+
+A file of another size than its type has is refused before it is read, so that a file from an
+unknown source does not fill the memory. This module imports only the standard library.
+"""
+
+import os
+from typing import Any, TypeAlias
+
+from tfk_transformer.config.json_text import parse_json, parse_json_object
+
+FilePath: TypeAlias = str | os.PathLike[str]
+
+# Configurations have kilobytes. Python needs up to 60 times the size of a JSON text in memory.
+MAX_CONFIG_BYTES = 2**22
+MAX_VOCABULARY_BYTES = 2**26  # the tokenizer.json of NLLB, with 256,000 pieces, has 33 MB
+
+
+def read_small_file(path: FilePath, max_bytes: int = MAX_CONFIG_BYTES) -> bytes:
+    """Return the content of a file.
+
+    Args:
+        path: the file.
+        max_bytes: the maximum size.
+
+    Raises:
+        ValueError: if the file is larger than `max_bytes`.
+        OSError: if the file cannot be read.
+    """
+    with open(path, "rb") as file:
+        size = os.fstat(file.fileno()).st_size
+        content = file.read(max_bytes + 1) if size <= max_bytes else b""
+    if max(size, len(content)) > max_bytes:
+        raise ValueError(
+            f"{path}: expected a file of at most {max_bytes:,} bytes, got "
+            f"{max(size, len(content)):,} bytes; check that it is the right file."
+        )
+    return content
+
+
+def read_small_text(
+    path: FilePath, max_bytes: int = MAX_CONFIG_BYTES, errors: str = "strict"
+) -> str:
+    """Return the text of a UTF-8 file, without a byte order mark.
+
+    Line ends become line feeds, as in files that are opened as text.
+
+    Args:
+        path: the file.
+        max_bytes: the maximum size.
+        errors: the error handler for bytes that are not UTF-8.
+
+    Raises:
+        ValueError: if the file is not UTF-8, or see `read_small_file`.
+        OSError: if the file cannot be read.
+    """
+    content = read_small_file(path, max_bytes)
+    try:
+        text = content.decode("utf-8-sig", errors)
+    except UnicodeDecodeError as error:
+        raise ValueError(
+            f"{path}: expected UTF-8, got byte 0x{error.object[error.start]:02x} at {error.start}."
+        ) from None
+    return text.replace("\r\n", "\n").replace("\r", "\n")
+
+
+def read_json(path: FilePath, max_bytes: int = MAX_CONFIG_BYTES) -> Any:
+    """Return the JSON value in a file.
+
+    Raises:
+        ValueError: if the file is not JSON, or see `read_small_file`.
+        OSError: if the file cannot be read.
+    """
+    return parse_json(read_small_file(path, max_bytes), str(path))
+
+
+def read_json_object(path: FilePath, max_bytes: int = MAX_CONFIG_BYTES) -> dict[str, Any]:
+    """Return the JSON object in a file; see `read_json`.
+
+    Raises:
+        ValueError: if the file is not a JSON object, or see `read_json`.
+        OSError: if the file cannot be read.
+    """
+    return parse_json_object(read_small_file(path, max_bytes), str(path))
