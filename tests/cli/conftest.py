@@ -3,6 +3,7 @@
 import functools
 import io
 import json
+import signal
 import sys
 from pathlib import Path
 
@@ -46,6 +47,7 @@ def run(monkeypatch, capsys, opened_once):
         with pytest.raises(SystemExit) as end:
             cli.main()
             raise SystemExit(0)
+        signal.signal(signal.SIGINT, signal.default_int_handler)
         return end.value.code, *capsys.readouterr()
 
     return call

@@ -16,11 +16,11 @@ class Terminal:
     output and error.
     """
 
-    def __init__(self, *arguments: object, output: Path | None = None):
+    def __init__(self, *arguments: object, output: Path | None = None, **environment: str):
         self.seen = ""
         self.process, self.descriptor = pty.fork()
         if self.process == 0:
-            os.environ.update(TERM="xterm", COLUMNS="80", LINES="24", NO_COLOR="1")
+            os.environ.update(TERM="xterm", COLUMNS="80", LINES="24", NO_COLOR="1", **environment)
             if output is not None:
                 os.dup2(os.open(output, os.O_WRONLY | os.O_CREAT), 1)
             os.execv(

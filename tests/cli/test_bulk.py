@@ -212,6 +212,16 @@ def test_existing_output_is_kept(run, tmp_path, exported):
     assert float(output.read_text()) < 0
 
 
+def test_dangling_link_is_kept(run, tmp_path):
+    output = tmp_path / "out.txt"
+    output.symlink_to("nowhere")
+    (tmp_path / "in.txt").write_text("one\n")
+    options = ["--input", tmp_path / "in.txt", "--output", output]
+    status, _, error = run("translate", SMALL, *options)
+    assert status == 1 and f"expected a new file, got {output}, which exists" in error
+    assert output.is_symlink() and not output.exists()
+
+
 def test_score_reads_compressed_files(run, exported, tmp_path):
     for name, text in (
         ("en.gz", "seven\nnine\n"),

@@ -1,6 +1,7 @@
 """Arguments that several commands share, and checks that run before TensorFlow is loaded."""
 
 import json
+import os
 from collections.abc import Callable
 from enum import StrEnum
 from pathlib import Path
@@ -125,21 +126,22 @@ Verbose = Annotated[
 
 
 def console(stderr: bool = False) -> "Console":
-    """Return a console that prints texts unchanged.
+    """Return a console that prints texts without markup.
 
     Rich is imported only by the commands that print with it.
     """
-    from rich.console import Console
+    from tfk_transformer.cli.escaping_console import EscapingConsole
 
-    return Console(highlight=False, soft_wrap=True, markup=False, stderr=stderr)
+    return EscapingConsole(stderr=stderr)
 
 
 def printer(quiet: bool, as_json: bool = False) -> Callable[[str], None]:
-    """Return a function that prints a line, or that does nothing if `quiet`.
+    """Return a function that prints a line, or does nothing if `quiet` or the output is closed.
 
     Lines go to standard error if `as_json`, since standard output then contains only JSON.
     """
-    return (lambda line: None) if quiet else console(stderr=as_json).print
+    shown = console(stderr=as_json)
+    return (lambda line: None) if quiet or not shown.file.writable() else shown.print
 
 
 def print_bundle(out: Path, as_json: bool, say: Callable[[str], None]) -> None:
@@ -315,7 +317,7 @@ def check_new_folder(out: Path, name: str = "out") -> None:
     Raises:
         ValueError: if the folder exists.
     """
-    if out.exists():
+    if os.path.lexists(out):  # also a link to a missing folder
         raise ValueError(
             f"{name}: expected a new folder, got {out}, which exists; choose another name or "
             "remove it."

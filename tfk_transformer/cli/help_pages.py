@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 WIDTH = 120  # longer lines are hard to read
+MIN_WIDTH = 20  # narrower terminals break the lines
+NARROW = 60  # on narrower terminals, all help starts on a new line
 MAX_NAME_WIDTH = 27  # in columns; the help of an option with a longer name starts on a new line
 LAST_GROUP = "Resources"  # comes before the options without a group
 
@@ -45,7 +47,7 @@ def print_help(command: TyperCommand | TyperGroup, ctx: Any) -> None:
     from rich.console import Console
 
     console = Console(highlight=False)
-    console.width = min(console.width, WIDTH)
+    console.width = max(MIN_WIDTH, min(console.width, WIDTH))
     usage = " ".join([ctx.command_path, *command.collect_usage_pieces(ctx)])
     console.print(f"Usage: {usage}\n", style="bold", markup=False)
     for paragraph in inspect.cleandoc(command.help or "").split("\n\n"):
@@ -55,8 +57,9 @@ def print_help(command: TyperCommand | TyperGroup, ctx: Any) -> None:
     # The names of commands are short, so the options of a group are aligned separately.
     separate = {"Options": panels.pop("Options")} if isinstance(command, TyperGroup) else {}
     for aligned in (panels, separate):
+        limit = MAX_NAME_WIDTH if console.width >= NARROW else 0
         all_rows = itertools.chain(*aligned.values())
-        width = min(MAX_NAME_WIDTH, max((len(name) for name, _ in all_rows), default=0)) + 2
+        width = min(limit, max((len(name) for name, _ in all_rows), default=0)) + 2
         for title, rows in aligned.items():
             _print_panel(console, title, rows, width)
     if command.epilog:

@@ -3,17 +3,27 @@
 Commands are imported when they run, so that `--help` is fast.
 """
 
-import errno
-import importlib
-import re
 import sys
-from typing import TYPE_CHECKING, Annotated
 
-import typer
+try:
+    import contextlib
+    import errno
+    import importlib
+    import io
+    import os
+    import re
+    import signal
+    import threading
+    from types import FrameType, TracebackType
+    from typing import TYPE_CHECKING, Annotated, Any
 
-from tfk_transformer.cli.help_pages import HelpfulCommand, HelpfulGroup
-from tfk_transformer.constants import __version__
-from tfk_transformer.runtime_environment import with_install_line
+    import typer
+
+    from tfk_transformer.cli.help_pages import HelpfulCommand, HelpfulGroup
+    from tfk_transformer.constants import __version__
+    from tfk_transformer.runtime_environment import with_install_line
+except KeyboardInterrupt:  # `main` handles Ctrl-C only after these imports
+    sys.exit(130)
 
 if TYPE_CHECKING:
     # Typer has Click inside since 0.26; only type checkers read this line.
@@ -56,6 +66,9 @@ PANELS = {  # titles in the help
 MODULES = {"import": "import_model", "translate-document": "translate_document"}
 # Errors whose messages are written for the user.
 USER_ERRORS = (ValueError, OSError, ImportError, FloatingPointError)
+# The base class of errors of the command line, which Typer does not export.
+USAGE_ERROR: Any = typer.BadParameter.__base__
+INTERRUPTED = 130  # the exit status after Ctrl-C
 EXAMPLES = """
 tfk-transformer new numbers
 cd numbers
@@ -130,6 +143,8 @@ def _common(
     pass
 
 
+_ctrl_c = threading.Event()  # set by Ctrl-C
+
 # Placeholders, which `_LazyCommands` replaces when a command runs.
 for _folder, _commands in COMMANDS.items():
     for _name, _help in _commands.items():
@@ -141,21 +156,117 @@ def main() -> None:
 
     If an input is invalid, the program prints one line to standard error and exits with status 1.
     """
+    _open_standard_streams()
+    _ctrl_c.clear()
+    # A program in the background ignores Ctrl-C. Only the main thread can set a handler.
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        with contextlib.suppress(ValueError):
+            signal.signal(signal.SIGINT, _interrupt)
+    sys.excepthook = _print_traceback
+    sys.exit(_run())
+
+
+def _open_standard_streams() -> None:
+    """Open the standard streams that are closed, and let the output contain all characters.
+
+    A closed input is empty. Writing to a closed output is an error, as in other programs.
+    """
+    if sys.stdin is None:
+        sys.stdin = open(os.open(os.devnull, os.O_RDONLY), closefd=False)
+    if sys.stdout is None:
+        sys.stdout = open(os.open(os.devnull, os.O_RDONLY), closefd=False)  # not writable
+    if sys.stderr is None:
+        sys.stderr = open(os.open(os.devnull, os.O_WRONLY), "w", closefd=False)
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        # Files are UTF-8 in every environment. A terminal may have fewer characters.
+        encoding = sys.stdout.encoding if sys.stdout.isatty() else "utf-8"
+        sys.stdout.reconfigure(encoding=encoding, errors="backslashreplace")
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    """Raise KeyboardInterrupt, and note it: libraries may turn it into another error."""
+    _ctrl_c.set()
+    raise KeyboardInterrupt
+
+
+def _run() -> int:
+    """Run a command, print its error if it fails, and return the exit status."""
     try:
-        app()
-    except USER_ERRORS as error:
+        status: int = typer.main.get_command(app)(standalone_mode=False) or 0
+        sys.stdout.flush()
+    except KeyboardInterrupt:
+        status = INTERRUPTED
+    except Exception as error:
+        if not _ctrl_c.is_set():
+            return _print_failure(error)
+        status = INTERRUPTED
+    if status == INTERRUPTED:
+        # Libraries may abort if they are interrupted again while they end.
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+    return status
+
+
+def _print_failure(error: Exception) -> int:
+    """Print an error that ends the program, and return the exit status.
+
+    Raises:
+        Exception: `error`, if its message is not written for the user.
+    """
+    if isinstance(error, USAGE_ERROR):
+        _print_usage_error(error)
+        return 2
+    if not isinstance(error, USER_ERRORS):
+        raise error
+    if isinstance(error, OSError):
+        _discard_unwritten_output()
+    if not isinstance(error, BrokenPipeError):  # the reader of the output has ended
         print_error(error)
-        sys.exit(1)
+    return 1
+
+
+def _discard_unwritten_output() -> None:
+    """Discard the buffer of standard output if it cannot be written, also not at exit."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _print_usage_error(error: Any) -> None:
+    """Print the usage of the command, and an error of the command line."""
+    message = error.format_message()
+    if not message:  # without arguments, the help was printed
+        return
+    if error.ctx is not None:
+        print(error.ctx.get_usage(), file=sys.stderr)
+        message += f" Try '{error.ctx.command_path} --help' for help."
+    print_error(ValueError(message))
+
+
+def _print_traceback(
+    kind: type[BaseException], error: BaseException, traceback: TracebackType | None
+) -> None:
+    """Print an unexpected error; its message may contain any text."""
+    from traceback import format_exception
+
+    from tfk_transformer.config.words import escape_controls
+
+    sys.stderr.write(escape_controls("".join(format_exception(kind, error, traceback))))
 
 
 def print_error(error: Exception) -> None:
     """Print an error as one line to standard error."""
     from rich.console import Console
-    from rich.markup import escape
+    from rich.text import Text
+
+    from tfk_transformer.config.words import escape_controls
 
     if isinstance(error, ImportError):
         error = with_install_line(error)
-    line = escape(" ".join(str(error).split()))
+    line = " ".join(str(error).split())
     if isinstance(error, OSError) and error.errno == errno.ENOSPC:
         line += "; free some space on the output's disk, and run the command again"
-    Console(stderr=True, highlight=False, soft_wrap=True).print(f"[bold red]error:[/] {line}")
+    if isinstance(error, io.UnsupportedOperation):
+        line = "standard output is closed; redirect it to a file or to /dev/null"
+    shown = Text.assemble(("error:", "bold red"), f" {escape_controls(line)}")
+    Console(stderr=True, soft_wrap=True).print(shown)

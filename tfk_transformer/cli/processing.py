@@ -1,10 +1,10 @@
 """Processing of lines in chunks, and the handling of lines that cannot be processed."""
 
-import sys
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 from tfk_transformer.cli.arguments import BadLines
+from tfk_transformer.cli.terminal import print_line
 from tfk_transformer.inference.text_errors import results_and_refusals
 from tfk_transformer.text_files.lines import Line
 
@@ -50,17 +50,14 @@ def process_lines(
             yield Chunk(done[: done.index(bad[0])], [], count, complete=False)
             raise ValueError(bad[0].problem)
         for line in bad:
-            print(line.problem, file=sys.stderr, flush=True)
+            print_line(line.problem)
         count += len(done)
         bad_count += len(bad)
         output = [line for line in done if not line.reason or on_error is BadLines.BLANK]
         yield Chunk(output, bad, count, complete)
     if bad_count:
         action = "left out" if on_error is BadLines.SKIP else "left blank"
-        print(
-            f"{bad_count:,} of {count:,} lines could not be processed and were {action}.",
-            file=sys.stderr,
-        )
+        print_line(f"{bad_count:,} of {count:,} lines could not be processed and were {action}.")
     if not count:
         raise ValueError("input: expected one sentence per line, got no lines.")
 

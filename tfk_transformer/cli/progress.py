@@ -14,6 +14,8 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tfk_transformer.cli.terminal import print_line
+from tfk_transformer.config.words import escape_controls
 from tfk_transformer.text_files.compression import count_lines
 
 if TYPE_CHECKING:
@@ -101,7 +103,7 @@ def steps(quiet: bool, verbose: bool) -> Iterator[Callable[[str], None]]:
         return f"{time.monotonic() - start:7.1f} s  {step}"
 
     def print_step(step: str) -> None:
-        print(line(step), file=sys.stderr, flush=True)
+        print_line(line(step))
 
     def print_logged(record: logging.LogRecord) -> None:
         if record.levelno >= logging.INFO:
@@ -113,8 +115,9 @@ def steps(quiet: bool, verbose: bool) -> Iterator[Callable[[str], None]]:
         return
     from rich.progress import SpinnerColumn, TextColumn, TimeElapsedColumn
 
+    ascii_only = not sys.stderr.encoding.lower().startswith("utf")
     columns = (
-        SpinnerColumn(),
+        SpinnerColumn("line" if ascii_only else "dots"),
         TextColumn("{task.description}", markup=False),
         TextColumn("{task.fields[count]}"),
         TimeElapsedColumn(),
@@ -123,6 +126,7 @@ def steps(quiet: bool, verbose: bool) -> Iterator[Callable[[str], None]]:
         task = bar.add_task("", total=None, count="")
 
         def show_step(step: str) -> None:
+            step = escape_controls(step)
             bar.update(task, description=step, count="")
             if verbose:
                 bar.console.print(line(step), markup=False)
@@ -143,7 +147,9 @@ def _bar(*columns: "ProgressColumn", transient: bool = False) -> "Iterator[Progr
     from rich.console import Console
     from rich.progress import Progress
 
-    with os.fdopen(os.dup(sys.stderr.fileno()), "w", encoding=sys.stderr.encoding) as terminal:
+    with os.fdopen(
+        os.dup(sys.stderr.fileno()), "w", encoding=sys.stderr.encoding, errors=sys.stderr.errors
+    ) as terminal:
         console = Console(file=terminal, highlight=False, soft_wrap=True)
         # The bar is drawn on standard error. Standard output may be a file.
         with Progress(*columns, console=console, redirect_stdout=False, transient=transient) as bar:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
 
 from tfk_transformer.cli.arguments import BadLines
 from tfk_transformer.cli.processing import process_lines
+from tfk_transformer.cli.terminal import print_line
 from tfk_transformer.inference.text_batches import check_texts
 from tfk_transformer.text_files.lines import Line, LineReader
 from tfk_transformer.text_files.output_file import OutputFile
@@ -57,9 +58,7 @@ def input_lines(
 def print_terminal_hint(text: list[str] | None, input: Path | None) -> None:
     """Print a hint to standard error if the input is read from a terminal."""
     if not text and input is None and sys.stdin.isatty():
-        print(
-            "Reading one text per line from the terminal; Ctrl-D ends.", file=sys.stderr, flush=True
-        )
+        print_line("Reading one text per line from the terminal; Ctrl-D ends.")
 
 
 def line_pairs(source: Path, target: Path) -> Iterator[Line]:
@@ -236,7 +235,7 @@ def write_lines(lines: Iterable[str], output: Path) -> None:
 
 def _print(texts: Iterable[str], file: TextIO) -> None:
     for text in texts:
-        print(text, file=file, flush=True)
+        print_line(text, file)
 
 
 @contextlib.contextmanager
@@ -276,11 +275,7 @@ def _opened_with_report(out: OutputFile) -> Iterator[None]:
                 if out.committed
                 else ""
             )
-            print(
-                f"{out.partial} has the {lines}; {out.path} was not written.{hint}",
-                file=sys.stderr,
-                flush=True,
-            )
+            print_line(f"{out.partial} has the {lines}; {out.path} was not written.{hint}")
         raise
 
 
@@ -308,5 +303,5 @@ def print_streams(
     for chunk in process_lines(lines, start, on_error, chunk_size=1):
         for line in chunk.lines:
             for part in line.result or []:
-                print(one_line(part), end="", flush=True)
-            print(flush=True)
+                print_line(one_line(part), sys.stdout, end="")
+            print_line("", sys.stdout)

@@ -1,9 +1,10 @@
 """Checks of the output of a command, and the continuation of unfinished runs."""
 
-import sys
+import os
 from pathlib import Path
 from typing import Any
 
+from tfk_transformer.cli.terminal import print_line
 from tfk_transformer.export.file_names import external_weights
 from tfk_transformer.text_files.compression import check_compression
 from tfk_transformer.text_files.output_file import OutputFile, unfinished_run
@@ -32,7 +33,8 @@ def check_output(output: Path | None, force: bool) -> None:
             f"{done.lines:,} lines of its input; continue it with `translate --resume`, or start "
             "again with --force."
         )
-    if output.is_file():
+    # A link may lead to a pipe or a device.
+    if output.is_file() or (output.is_symlink() and not output.exists()):
         raise ValueError(
             f"--output: expected a new file, got {output}, which exists; give another name, or "
             "--force to replace it."
@@ -45,7 +47,7 @@ def is_resumable(input: Path | None, output: Path | None) -> bool:
         input is not None
         and input.is_file()
         and output is not None
-        and (output.is_file() or not output.exists())
+        and (output.is_file() or not os.path.lexists(output))
     )
 
 
@@ -65,9 +67,8 @@ def nothing_to_resume(input: Path | None, output: Path | None, resume: bool, for
     check_compression(output)
     complete = unfinished_run(output) is None and output.is_file()
     if complete:
-        print(
-            f"{output} exists, and no run is unfinished: nothing to do. --force starts again.",
-            file=sys.stderr,
+        print_line(
+            f"{output} exists, and no run is unfinished: nothing to do. --force starts again."
         )
     return complete
 

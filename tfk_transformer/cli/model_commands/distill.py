@@ -5,6 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
+from tfk_transformer.atomic_write import lock
 from tfk_transformer.cli.arguments import (
     MODEL_HELP,
     OUTPUT,
@@ -55,7 +56,12 @@ def command(
     resume: Annotated[
         bool,
         typer.Option(
-            "--resume", help="Continue an interrupted distillation.", rich_help_panel=OUTPUT
+            "--resume",
+            help=(
+                "Continue an interrupted distillation. Without one, begin; after its end, do "
+                "nothing."
+            ),
+            rich_help_panel=OUTPUT,
         ),
     ] = False,
     beam_size: Annotated[
@@ -81,23 +87,24 @@ def command(
     student_recipe = read_recipe(recipe, overrides)
     if out is None:
         raise ValueError("--out: expected a folder for the bundle, got none; add --out DIR.")
-    check_data(student_recipe, out, resume, None)
-    use_onednn()  # a teacher may load TensorFlow
-    models = [open_translator(teacher) for teacher in teachers]
-    load_backend()
-    from tfk_transformer.distillation.distilling import distill
-
     say = printer(quiet, json_output)
-    try:
-        distill(
-            models,
-            student_recipe,
-            out,
-            beam_size=beam_size,
-            resume=resume,
-            say=say,
-            bar=not (quiet or json_output),
-        )
-    except KeyboardInterrupt:
-        raise typer.Exit(130) from None
+    with lock(out):
+        check_data(student_recipe, out, resume, None)
+        use_onednn()  # a teacher may load TensorFlow
+        models = [open_translator(teacher) for teacher in teachers]
+        load_backend()
+        from tfk_transformer.distillation.distilling import distill
+
+        try:
+            distill(
+                models,
+                student_recipe,
+                out,
+                beam_size=beam_size,
+                resume=resume,
+                say=say,
+                bar=not (quiet or json_output),
+            )
+        except KeyboardInterrupt:
+            raise typer.Exit(130) from None
     print_bundle(out, json_output, say)

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from tfk_transformer.atomic_write import lock
 from tfk_transformer.cli.arguments import (
     Json,
     Quiet,
@@ -47,7 +48,8 @@ def command(
     for bundle in bundles:
         check_bundle(bundle)
     check_new_folder(out)
-    with steps(quiet, verbose) as begin:
+    with lock(out), steps(quiet, verbose) as begin:
+        check_new_folder(out)  # another run may have just ended
         begin("load TensorFlow")
         load_tensorflow()
         from tfk_transformer.pipelines.translator import Translator

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
+from tfk_transformer.atomic_write import lock
 from tfk_transformer.cli.arguments import (
     DEFAULT_BEAM,
     OUTPUT,
@@ -137,7 +138,7 @@ def command(
     """
     _check(bundle, out, format, node_modules, shortlist)
     _check_serving(serving, name, version, mounted, format, shortlist)
-    with steps(quiet, verbose) as begin:
+    with lock(out), steps(quiet, verbose) as begin:
         begin("load TensorFlow")
         load_tensorflow()
         from tfk_transformer.export.exporting import export

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from tfk_transformer.atomic_write import lock
 from tfk_transformer.cli.arguments import (
     OUTPUT,
     Json,
@@ -17,7 +18,9 @@ from tfk_transformer.cli.arguments import (
     console,
 )
 from tfk_transformer.cli.progress import steps
+from tfk_transformer.config.small_files import read_small_text
 from tfk_transformer.runtime_environment import load_tensorflow
+from tfk_transformer.sentences.languages import Languages
 
 MODEL = "Model"  # title of a group of options in the help
 EXAMPLES = """
@@ -66,8 +69,9 @@ def command(
         typer.Option(
             metavar="CODE",
             help=(
-                "For a multilingual model: the language of the sources, such as de (M2M100), "
-                "deu_Latn (NLLB) or de_DE (mBART-50)."
+                "The language of the sources, such as de (M2M100), deu_Latn (NLLB) or de_DE "
+                "(mBART-50). Default: the language that the folder or its name states; required "
+                "for a multilingual model."
             ),
             rich_help_panel=MODEL,
         ),
@@ -76,7 +80,7 @@ def command(
         str | None,
         typer.Option(
             metavar="CODE",
-            help="For a multilingual model: the language to translate to.",
+            help="The language of the translations.",
             rich_help_panel=MODEL,
         ),
     ] = None,
@@ -107,8 +111,9 @@ def command(
         path_problems.check_model_path(Path(model))
     if Path(model).is_dir():
         model_folder.check_model_files(Path(model), [model_folder.CONFIG])
-    texts = probes.read_text(encoding="utf-8").splitlines() if probes else []
-    with steps(quiet, verbose) as begin:
+    texts = read_small_text(probes).splitlines() if probes else []
+    with lock(out), steps(quiet, verbose) as begin:
+        check_new_folder(out)  # another run may have just ended
         begin("load TensorFlow")
         load_tensorflow()
         from tfk_transformer.importing.model_import import import_model
@@ -119,24 +124,22 @@ def command(
         begin(f"write {out}")
         translator.save(out)
     if json_output:
-        print(json.dumps({"bundle": str(out), **translator.origin}, indent=2))
+        source, target = translator.languages
+        facts = {**translator.origin, "source_language": source, "target_language": target}
+        print(json.dumps({"bundle": str(out), **facts}, indent=2))
         return
-    for line in _origin_lines(translator.origin):
+    for line in _origin_lines(translator.origin, translator.languages):
         console().print(line)
     console().print(f"bundle: {out}")
 
 
-def _origin_lines(origin: Mapping[str, Any]) -> Iterator[str]:
+def _origin_lines(origin: Mapping[str, Any], languages: Languages) -> Iterator[str]:
     """Yield the lines that describe the folder that a model was imported from."""
-    languages = (
-        f", from {origin['source_language']} to {origin['target_language']}"
-        if "source_language" in origin
-        else ""
-    )
-    yield (
-        f"{origin['family']}: {origin['name']}, license: "
-        f"{origin['license'] or 'not stated'}{languages}"
-    )
+    directions = zip(("from", "to"), languages, strict=True)
+    license_name = f"license: {origin['license'] or 'not stated'}"
+    direction = " ".join(f"{word} {language}" for word, language in directions if language)
+    facts = (f"{origin['family']}: {origin['name']}", license_name, direction)
+    yield ", ".join(filter(None, facts))
     if settings := " ".join(
         f"--setting {name}={value}" for name, value in origin["search"].items()
     ):

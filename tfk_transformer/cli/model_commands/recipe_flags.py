@@ -16,7 +16,14 @@ MODEL_OPTIONS = "options"
 
 FLAGS = {"start": "--from"}  # the other options have the names of their fields
 # The other values are numbers.
-METAVARS = {"data": "SPEC", "validation_data": "SPEC", "start": "BUNDLE", "profile": "FIRST LAST"}
+METAVARS = {
+    "data": "SPEC",
+    "validation_data": "SPEC",
+    "source_language": "CODE",
+    "target_language": "CODE",
+    "start": "BUNDLE",
+    "profile": "FIRST LAST",
+}
 
 
 def _recipe_options() -> dict[str, inspect.Parameter]:

@@ -1,5 +1,6 @@
 """`tfk-transformer train`."""
 
+import contextlib
 import os
 import sys
 import traceback
@@ -8,6 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
+from tfk_transformer.atomic_write import lock
 from tfk_transformer.cli.arguments import OUTPUT, Json, Quiet, check_bundle, print_bundle, printer
 from tfk_transformer.cli.main import USER_ERRORS, print_error
 from tfk_transformer.cli.model_commands.recipe_flags import check_data, read_recipe, with_recipe
@@ -48,7 +50,10 @@ def command(
         bool,
         typer.Option(
             "--resume",
-            help="Continue an interrupted training run after its last complete epoch.",
+            help=(
+                "Continue an interrupted training run after its last complete epoch. Without one, "
+                "begin; after its end, do nothing."
+            ),
             rich_help_panel=OUTPUT,
         ),
     ] = False,
@@ -113,19 +118,22 @@ def command(
         return
     if out is None:
         raise ValueError("--out: expected a folder for the bundle, got none; add --out DIR.")
-    check_data(full_recipe, out, resume, cache)
     say = printer(quiet, json_output)
-    if _run(
-        full_recipe,
-        out,
-        say=say,
-        bar=not (quiet or json_output),
-        resume=resume,
-        cache=cache,
-        devices=devices,
-        distributed=distributed,
-        towers=towers,
-    ):
+    # Only the first of several processes locks the folder, and only `train` knows which it is.
+    with contextlib.nullcontext() if distributed else lock(out):
+        check_data(full_recipe, out, resume, cache)
+        is_first = _run(
+            full_recipe,
+            out,
+            say=say,
+            bar=not (quiet or json_output),
+            resume=resume,
+            cache=cache,
+            devices=devices,
+            distributed=distributed,
+            towers=towers,
+        )
+    if is_first:
         print_bundle(out, json_output, say)
 
 

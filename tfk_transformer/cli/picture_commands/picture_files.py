@@ -1,5 +1,6 @@
 """The output files of `tfk-transformer plot`: checks and atomic writes."""
 
+import os
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -40,7 +41,7 @@ def check_picture(out: Path, force: bool, pages: bool = False) -> bool:
         raise ValueError(f"--out: expected a file that ends in {', '.join(suffixes)}, got {out}.")
     if out.is_dir():
         raise ValueError(f"--out: expected a file, got the folder {out}; name a file in it.")
-    if out.exists() and not force:
+    if os.path.lexists(out) and not force:
         raise ValueError(
             f"--out: expected a new file, got {out}, which exists; give another name, or --force "
             "to replace it."

@@ -1,6 +1,5 @@
 """`tfk-transformer plot`: a command for each type of picture."""
 
-import json
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
@@ -24,6 +23,7 @@ from tfk_transformer.cli.picture_commands.picture_files import (
     write_html,
     write_picture,
 )
+from tfk_transformer.config.small_files import read_json_object
 from tfk_transformer.runtime_environment import load_backend
 
 EXAMPLES = """
@@ -179,7 +179,7 @@ def plot_training(
     runs: dict[str, Any] = {}
     for bundle in bundles:
         check_bundle(bundle)
-        history = json.loads((bundle / "history.json").read_text(encoding="utf-8"))
+        history = read_json_object(bundle / "history.json")
         if not history:
             raise ValueError(
                 f"bundle: expected a bundle that `train` wrote, got {bundle}, whose history.json "

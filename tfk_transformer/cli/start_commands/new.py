@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from tfk_transformer.atomic_write import atomic_write
+from tfk_transformer.atomic_write import atomic_write, lock
 from tfk_transformer.cli.arguments import check_new_folder, console
 from tfk_transformer.runtime_environment import with_install_line
 
@@ -35,12 +35,13 @@ def command(
 
     To train on your own text pairs, replace the files in DIR/data.
     """
-    check_new_folder(folder, "DIR")
-    with atomic_write(folder) as new:
-        new.mkdir()
-        for file in sorted(TEMPLATE.iterdir()):
-            shutil.copyfile(file, new / file.name.removesuffix(SUFFIX))
-        _write_data(new / "data")
+    with lock(folder, "DIR"):
+        check_new_folder(folder, "DIR")
+        with atomic_write(folder) as new:
+            new.mkdir()
+            for file in sorted(TEMPLATE.iterdir()):
+                shutil.copyfile(file, new / file.name.removesuffix(SUFFIX))
+            _write_data(new / "data")
     for path in sorted(folder.iterdir()):
         console().print(path)
     console().print(

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from tfk_transformer.cli.arguments import named_value
 from tfk_transformer.cli.main import print_error
+from tfk_transformer.cli.terminal import print_line
 from tfk_transformer.config.words import nearest
 
 if TYPE_CHECKING:
@@ -98,11 +99,11 @@ def _print_translation(
 ) -> None:
     if stream:
         for part in translator.stream(text, **settings):
-            print(part, end="", flush=True)
+            print_line(part, sys.stdout, end="")
         print()
         return
     (translation,) = translator.translate([text], prefixes=[prefix] if prefix else None, **settings)
     several = len(translation.hypotheses) > 1
     for hypothesis in translation.hypotheses:
         score = f"{hypothesis.score:9.4f}  " if several else ""
-        print(f"{score}{hypothesis.text}", flush=True)
+        print_line(f"{score}{hypothesis.text}", sys.stdout)

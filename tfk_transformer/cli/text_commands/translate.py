@@ -161,13 +161,14 @@ class TranslateOptions:
         ),
     ] = True
     language: Annotated[
-        str,
+        str | None,
         typer.Option(
             metavar="CODE",
-            help="The ISO 639 code of the language of the texts, for the ends of sentences.",
+            help="The ISO 639 code of the language of the texts, for the ends of sentences. "
+            "Default: the source language of MODEL, or English.",
             rich_help_panel=INPUT,
         ),
-    ] = "en"
+    ] = None
     stream: Annotated[
         bool,
         typer.Option(
@@ -330,7 +331,8 @@ def command(*, overrides: dict[str, Any]) -> None:
         "language": options.language,
     }
     lines = input_lines(options.text, options.input, options.records)
-    language_code(options.language, "--language")
+    if options.language is not None:
+        language_code(options.language, "--language")
     check_input_files(input=options.input)
     check_compression(options.input)
     check_hypotheses(options.settings, options.records, options.results)

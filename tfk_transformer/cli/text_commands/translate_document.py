@@ -25,7 +25,9 @@ from tfk_transformer.cli.arguments import (
     open_translator,
     search_settings,
 )
+from tfk_transformer.cli.terminal import print_line
 from tfk_transformer.cli.text_output import check_output
+from tfk_transformer.config.words import escape_controls
 
 if TYPE_CHECKING:
     from tfk_transformer.documents.results import DocumentTranslation
@@ -90,13 +92,14 @@ def command(
         ),
     ] = None,
     language: Annotated[
-        str,
+        str | None,
         typer.Option(
             metavar="CODE",
-            help="The language of FILE, such as de, for splitting FILE into sentences.",
+            help="The language of FILE, such as de, for splitting FILE into sentences. Default: "
+            "the source language of MODEL, or English.",
             rich_help_panel=INPUT,
         ),
-    ] = "en",
+    ] = None,
     lines: Annotated[
         bool,
         typer.Option(
@@ -230,17 +233,23 @@ def _write(
             f"{json.dumps({'text': translation.text, 'sentences': rows}, ensure_ascii=False)}\n"
         )
     if output is None:
-        typer.echo(result.encode("utf-8"), nl=False)
+        _print_document(result)
     else:
         with atomic_write(output) as new:
             new.write_bytes(result.encode("utf-8"))
     if kept := sum(sentence.keeps_source for sentence in sentences):
         file = "" if output is None else f" of {output}"
-        print(
+        print_line(
             f"warning: {kept:,} of {len(sentences):,} sentences{file} are not translated, since "
-            "their translations would change the markup.",
-            file=sys.stderr,
+            "their translations would change the markup."
         )
+
+
+def _print_document(document: str) -> None:
+    if sys.stdout.isatty():
+        sys.stdout.write(escape_controls(document))
+    else:
+        typer.echo(document.encode("utf-8"), nl=False)
 
 
 def _read_document(
