@@ -14,6 +14,7 @@ EXTRAS = {
     "apache_beam": "beam",
     "backports": "zstd",
     "ctranslate2": "ctranslate2",
+    "grpc": "grpc",
     "html5lib": "documents",
     "httptools": "serve",
     "huggingface_hub": "import",

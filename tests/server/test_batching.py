@@ -5,7 +5,8 @@ import threading
 
 from starlette.exceptions import HTTPException
 
-from tfk_transformer.server.batching import Batcher, Work
+from tfk_transformer.server.batches.batcher import Batcher
+from tfk_transformer.server.batches.work import Work
 
 TRANSLATE, GREEDY = Work("translate"), Work("translate", (("beam_size", 1),))
 DELAY = 1.5  # seconds that a text waits for others
@@ -31,7 +32,15 @@ def run_with(clients, **options):
     """
     model = Model()
     batcher = Batcher(
-        model.run, **{"workers": 1, "max_batch": 8, "max_delay": DELAY, "max_queue": 100, **options}
+        model.run,
+        **{
+            "workers": 1,
+            "max_batch": 8,
+            "max_delay": DELAY,
+            "max_queue": 100,
+            "max_cost": 2**17,
+            **options,
+        },
     )
     try:
         asyncio.run(clients(batcher, model))
@@ -93,11 +102,18 @@ def test_other_settings_wait_no_longer():
     ]
 
 
+def submissions(batcher, *texts, work=TRANSLATE, client=""):
+    """Requests of one text each, from one client."""
+    return [
+        asyncio.create_task(batcher.submit(work, [text], [""], 60, client=client)) for text in texts
+    ]
+
+
 def test_text_waits_one_delay_at_most():
     """After a batch of two only one client comes back: its text runs when the delay has passed."""
 
     async def clients(batcher, model):
-        assert await batcher.submit(TRANSLATE, ["a", "b"], ["", ""], 60) == ["A", "B"]
+        assert await asyncio.gather(*submissions(batcher, *"ab")) == [["A"], ["B"]]
         try:
             await batcher.submit(TRANSLATE, ["c"], [""], DELAY / 3)
         except HTTPException as refusal:
@@ -107,3 +123,82 @@ def test_text_waits_one_delay_at_most():
         assert await batcher.submit(TRANSLATE, ["d"], [""], 60) == ["D"]
 
     assert run_with(clients, max_batch=2) == [(TRANSLATE, ["a", "b"]), (TRANSLATE, ["d"])]
+
+
+def run_queued(submit):
+    """Run what `submit(batcher)` submits while a batch runs, and return the later batches."""
+
+    async def clients(batcher, model):
+        model.may_run.clear()
+        tasks = submissions(batcher, "first")
+        await asyncio.to_thread(model.runs.wait)
+        tasks += submit(batcher)
+        await asyncio.sleep(0.01)
+        model.may_run.set()
+        await asyncio.gather(*tasks)
+
+    return [
+        (dict(work.settings).get("beam_size", 4), texts)
+        for work, texts in run_with(clients, max_delay=0)[1:]
+    ]
+
+
+def test_expensive_request_takes_turns():
+    """Its batches cost no more than the texts that wait, and one of them at least."""
+
+    def submit(batcher):
+        wide = Work("translate", (("beam_size", 16), ("min_length", 63)))
+        expensive = asyncio.create_task(batcher.submit(wide, ["x"] * 32, [""] * 32, 60))
+        return [expensive, *submissions(batcher, *"abcdefghijkl")]
+
+    batches = [(beams, len(texts)) for beams, texts in run_queued(submit)]
+    assert batches == [(4, 8), (16, 1), (4, 4), *[(16, 1)] * 31]
+
+
+def test_batches_of_many_settings_take_turns():
+    """The settings of the most requests do not wait for the others."""
+
+    def submit(batcher):
+        others = [Work("translate", (("length_penalty", number / 10),)) for number in range(5)]
+        rare = [submissions(batcher, "x", work=work)[0] for work in others]
+        return [*rare, *submissions(batcher, *"abcdefghijkl")]
+
+    sizes = [len(texts) for _, texts in run_queued(submit)]
+    assert sizes == [8, 1, 4, 1, 1, 1, 1]
+
+
+def test_clients_share_batches():
+    """The text of another client runs in the next batch, and not after the many of one client."""
+
+    def submit(batcher):
+        many = submissions(batcher, *"abcdefghijklmnopqrstuvwxyz", client="many")
+        return [*many, *submissions(batcher, "7", client="one")]
+
+    batches = [texts for _, texts in run_queued(submit)]
+    assert batches[0] == list("7abcdefg")
+    assert sum(map(len, batches)) == 27
+
+
+def test_abandoned_texts_leave_queue():
+    """Clients that leave make room at once, and their texts do not run."""
+
+    async def clients(batcher, model):
+        model.may_run.clear()
+        first = submissions(batcher, "first")
+        await asyncio.to_thread(model.runs.wait)
+        many = [
+            asyncio.create_task(batcher.submit(TRANSLATE, ["x"] * 8, [""] * 8, 60))
+            for _ in range(12)
+        ]
+        await asyncio.sleep(0.01)
+        assert batcher.queued == 96
+        for task in many:
+            task.cancel()
+        await asyncio.sleep(0.01)
+        assert batcher.queued == 0
+        last = submissions(batcher, "last")
+        await asyncio.sleep(0.01)
+        model.may_run.set()
+        assert await asyncio.gather(*first, *last) == [["FIRST"], ["LAST"]]
+
+    assert [texts for _, texts in run_with(clients, max_delay=0)] == [["first"], ["last"]]

@@ -5,6 +5,7 @@ import json
 
 from tfk_transformer.export.runtime.opening import load
 from tfk_transformer.results import Hypothesis, Translation
+from tfk_transformer.sentences.languages import Languages
 from tfk_transformer.server.application import application
 from tfk_transformer.server.metrics import Metrics
 from tfk_transformer.server.middleware import Lifecycle
@@ -15,6 +16,8 @@ from tfk_transformer.server.streams import Streams
 
 class Model:
     """Fails except for the text of the warm-up."""
+
+    languages = Languages()
 
     def translate(self, texts, **options):
         assert set(texts) == {"a"}, "the text secret"
@@ -31,11 +34,9 @@ async def post(app, path, content):
     async def send(message):
         messages.append(message)
 
-    await app(
-        {"type": "http", "method": "POST", "path": path, "headers": [], "query_string": b""},
-        receive,
-        send,
-    )
+    scope = {"type": "http", "method": "POST", "path": path, "headers": [], "query_string": b""}
+    scope["departure"] = asyncio.get_running_loop().create_future()
+    await app(scope, receive, send)
     start, body = messages
     return start["status"], json.loads(body["body"])
 

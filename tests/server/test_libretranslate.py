@@ -4,6 +4,7 @@ import html
 import re
 import shlex
 import socket
+from pathlib import Path
 
 import pytest
 
@@ -11,6 +12,7 @@ MASTODON = {"Content-Type": "application/json", "Accept-Encoding": "gzip"}
 LANGUAGES = {"source": "en", "target": "de"}
 ORIGIN = "https://pages.example"
 POST = '<p>seven <a href="https://pages.example/@a" class="u-url">forty-two</a></p>'
+SAVED_FILE = Path(__file__).parents[1] / "saved_files" / "translate.onnx"  # without languages
 BOUNDARY = "----WebKitFormBoundary7MA4YWxk"
 
 
@@ -34,6 +36,29 @@ def published(serve):
     return serve(*options, environment={"TFK_TRANSFORMER_API_KEY": "s3cret-key"})
 
 
+def test_languages_are_the_models(published):
+    assert [language["code"] for language in published.send("/languages").content] == ["en", "de"]
+    assert published.send("/frontend/settings").content["language"]["source"]["code"] == "en"
+    key = {"api_key": "s3cret-key"}
+    assert published.send("/detect", {"q": "Hallo", **key}).content[0]["language"] == "en"
+    refused = published.send("/translate", {"q": "a", "source": "de", "target": "en", **key})
+    assert refused.status == 422 and "source: expected en" in refused.content["error"]
+
+
+def test_options_name_other_languages(serve):
+    options = ["--source-language", "fr", "--target-language", "deu_Latn", "--drain-delay", 0]
+    server = serve(*options)
+    codes = [language["code"] for language in server.send("/languages").content]
+    assert codes == ["fr", "deu_Latn"]
+
+
+def test_unknown_languages_are_undetermined(serve):
+    server = serve("--drain-delay", 0, file=SAVED_FILE)
+    assert server.send("/languages").content[0]["code"] == "und"
+    answer = server.send("/detect", {"q": "Hallo"})
+    assert answer.content == [{"confidence": 0, "language": "und"}]
+
+
 def test_detect_names_source_language(server, published):
     expected = [{"confidence": 100, "language": "en"}]
     form = {"Content-Type": "application/x-www-form-urlencoded"}
@@ -41,8 +66,6 @@ def test_detect_names_source_language(server, published):
     assert server.send("/detect", {"q": "Hallo", "api_key": None}).content == expected
     assert send_form(server, multipart(("q", "Hallo")), "/detect").content == expected
     assert server.send("/detect", {"q": "seven\0"}).status == 422
-    unknown = published.send("/detect", {"q": "Hallo", "api_key": "s3cret-key"})
-    assert unknown.content == [{"confidence": 0, "language": "und"}]
 
 
 def test_frontend_settings_need_no_key(server, published):

@@ -31,6 +31,8 @@ def small(serve):
         50,
         "--max-beam-size",
         4,
+        "--max-cost",
+        150,
         "--body-timeout",
         3,
     )
@@ -176,6 +178,12 @@ def test_stalled_body_is_refused(small):
             "/translate",
             {"q": "seven", "alternatives": 9},
             "alternatives: expected a number from 0 to 3, got 9; correct it.",
+        ),
+        (
+            "/translate",
+            {"q": ["o" * 50] * 3, "alternatives": 3},
+            "texts: expected a cost of at most 150, got 156, the beam size times the number of "
+            "tokens; .*",
         ),
         (STREAM, {"text_input": "o" * 51}, "texts: expected at most 50 characters each, .*"),
         (

@@ -37,7 +37,8 @@ async def read_body(
 
     Raises:
         HTTPException: 415 if the body has another encoding, 413 if it is too large, 408 if it does
-            not arrive in time.
+            not arrive in time, 400 if it is malformed.
+        ClientDisconnect: if the client leaves.
     """
     encoding = request.headers.get("content-encoding", "").strip().lower()
     if encoding not in ("", "identity", *encodings):
@@ -68,6 +69,8 @@ async def read_body(
             f"body: expected the whole body within {limit:g} s, got a part; send all of it.",
             {"Connection": "close"},
         ) from None
+    if "refusal" in request.scope:  # a part of the body was malformed
+        raise request.scope["refusal"]
     return bytes(body)
 
 

@@ -6,7 +6,7 @@ import time
 from collections.abc import Collection
 
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from tfk_transformer.server.metrics import Metrics
@@ -26,6 +26,7 @@ OPEN = (
     "/v2/health/ready",
 )
 MONITORING = (*OPEN, "/metrics")  # paths that are served while the server drains
+CLIENT_LEFT = 499  # the status in the log of a request whose client left before its answer
 KEY_IN_BODY = ("/translate", "/detect")  # paths whose bodies may contain the API key
 
 
@@ -92,6 +93,8 @@ class RecordingMiddleware:
         self._count(change)
         try:
             await self._app(scope, receive, send_and_record)
+        except ClientDisconnect:
+            record.status = CLIENT_LEFT  # instead of 500, the status of an error of the server
         except Exception as error:  # Starlette raises it again after the answer
             log_event("failure", logging.ERROR, error_fields(error))
         finally:
@@ -122,7 +125,7 @@ class RecordingMiddleware:
 
 
 class AccessMiddleware:
-    """Refuses requests while the server drains, and requests without the API key.
+    """Refuses malformed requests, requests while the server drains, and those without the API key.
 
     Args:
         app: the application.
@@ -139,9 +142,12 @@ class AccessMiddleware:
         """Serve one request.
 
         Raises:
-            HTTPException: 503 while the server drains, 401 without the API key.
+            HTTPException: the refusal of the connection, 503 while the server drains, 401 without
+                the API key.
         """
         if scope["type"] == "http":
+            if "refusal" in scope:
+                raise scope["refusal"]
             if self._lifecycle.draining and scope["path"] not in MONITORING:
                 raise HTTPException(
                     503,

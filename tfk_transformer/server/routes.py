@@ -22,6 +22,7 @@ REASONS = {
     415: "The body is compressed.",
     422: "A value is missing or wrong, or the model cannot process a text.",
     429: "Too many texts are waiting.",
+    431: "The head of the request is too large.",
     500: "An error of the server.",
     503: "The server is shutting down.",
     504: "The model took too long.",

@@ -5,18 +5,23 @@ import socket
 import time
 from collections.abc import Callable
 from types import FrameType
+from typing import TYPE_CHECKING
 
 import uvicorn
 
 from tfk_transformer.inference.base_classifier import BaseClassifier
 from tfk_transformer.inference.base_translator import BaseTranslator
 from tfk_transformer.server.application import application
+from tfk_transformer.server.http_protocol import limited_protocol
 from tfk_transformer.server.metrics import Metrics
 from tfk_transformer.server.middleware import Lifecycle
 from tfk_transformer.server.request_log import configure_log, log_event
 from tfk_transformer.server.served_model import ServedModel
 from tfk_transformer.server.settings import ServerSettings
 from tfk_transformer.server.streams import Streams
+
+if TYPE_CHECKING:
+    from tfk_transformer.server.protocols.grpc_server import GrpcServer
 
 
 class DrainingServer(uvicorn.Server):
@@ -30,6 +35,7 @@ class DrainingServer(uvicorn.Server):
         delay: minimum number of seconds between the signal and the end. During this time, new
             requests are refused with status 503.
         announce: called once, when the server handles requests and signals.
+        grpc_server: starts and ends with the server.
     """
 
     def __init__(
@@ -38,11 +44,13 @@ class DrainingServer(uvicorn.Server):
         lifecycle: Lifecycle,
         delay: float,
         announce: Callable[[], None],
+        grpc_server: "GrpcServer | None" = None,
     ) -> None:
         super().__init__(config)
         self._lifecycle = lifecycle
         self._delay = delay
         self._announce = announce
+        self._grpc_server = grpc_server
         self._signal_time = 0.0
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
@@ -50,11 +58,20 @@ class DrainingServer(uvicorn.Server):
 
         Uvicorn has already installed its signal handlers. Before that, a signal ends the process.
         """
+        if self._grpc_server:
+            await self._grpc_server.start()
         await super().startup(sockets)
         gc.collect()
         # Otherwise each full garbage collection visits the objects of all imported packages.
         gc.freeze()
         self._announce()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Send the last answers, and end."""
+        await super().shutdown(sockets)
+        if self._grpc_server:
+            grace = 0 if self.force_exit else self.config.timeout_graceful_shutdown
+            await self._grpc_server.stop(grace or 0)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """Begin to drain.
@@ -105,6 +122,8 @@ def serve(
         grace = int(settings.body_timeout + settings.timeout) + 1
         config = uvicorn.Config(
             app,
+            http=limited_protocol(settings),
+            ws="none",
             log_config=None,
             access_log=False,
             server_header=False,
@@ -114,18 +133,34 @@ def serve(
         address, bound_port = listener.getsockname()[:2]
         url_host = f"[{address}]" if ":" in address else address
 
+        grpc_server = _grpc_server(served, metrics, lifecycle, url_host)
+
         def announce() -> None:
             url = f"http://{url_host}:{bound_port}"
-            log_event("listening", values={"url": url, "model": settings.name})
+            values = {"url": url, "model": settings.name}
+            if grpc_server:
+                values["grpc"] = f"{url_host}:{grpc_server.port}"
+            log_event("listening", values=values)
 
         try:
-            DrainingServer(config, lifecycle, settings.drain_delay, announce).run(
+            DrainingServer(config, lifecycle, settings.drain_delay, announce, grpc_server).run(
                 sockets=[listener]
             )
         finally:
             served.stop()
             streams.stop()
             log_event("stopped")
+
+
+def _grpc_server(
+    served: ServedModel, metrics: Metrics, lifecycle: Lifecycle, host: str
+) -> "GrpcServer | None":
+    """Return the gRPC server, or None without a port for it."""
+    if served.settings.grpc_port is None:
+        return None
+    from tfk_transformer.server.protocols.grpc_server import GrpcServer  # needs grpcio
+
+    return GrpcServer(served, metrics, lifecycle, host, served.settings.grpc_port)
 
 
 def open_socket(host: str, port: int) -> socket.socket:

@@ -13,9 +13,11 @@ from tfk_transformer.inference.base_translator import BaseTranslator
 from tfk_transformer.inference.text_batches import check_texts
 from tfk_transformer.inference.text_errors import TextError
 from tfk_transformer.inference.text_translation import join_translations
-from tfk_transformer.sentences.languages import language_or_english
+from tfk_transformer.sentences.languages import Languages, language_or_english, short_code
 from tfk_transformer.sentences.splitting import SplitText, split_text
-from tfk_transformer.server.batching import Batcher, Outcome, TextProblem, Work
+from tfk_transformer.server.batches.batcher import Batcher
+from tfk_transformer.server.batches.disconnection import while_connected
+from tfk_transformer.server.batches.work import Outcome, TextProblem, Work
 from tfk_transformer.server.metrics import Metrics
 from tfk_transformer.server.settings import ServerSettings
 
@@ -50,7 +52,8 @@ class ServedModel:
             and isinstance(model, BaseTranslator)
             and model.runtime.architecture != "decoder"
         )
-        self.language = language_or_english(settings.source_language)
+        self.languages = _languages(model, settings)
+        self.language = language_or_english(self.languages.source)
         # The first request would otherwise wait for the model to initialize.
         try:
             default = self.work({})
@@ -65,6 +68,7 @@ class ServedModel:
             max_batch=settings.max_batch,
             max_delay=settings.max_delay / 1000,
             max_queue=settings.max_queue,
+            max_cost=settings.max_cost,
         )
         metrics.queue_texts.set_function(lambda: self._batcher.queued)
 
@@ -138,15 +142,17 @@ class ServedModel:
             target_texts: the prefix or target of each text. Default: "" for each.
 
         Raises:
-            HTTPException: 422 if a text is invalid or the model refuses the settings. See also
-                `Batcher.submit`.
+            HTTPException: 422 if a text is invalid. See also `submit`.
+            ClientDisconnect: if the client leaves before the results.
         """
         request.scope["record"].texts = len(texts)
         self.check(texts)
         self.check(target_texts)
         target_texts = target_texts or [""] * len(texts)
         if work.task != "translate" or not self._splits:
-            return await self.submit(work, texts, target_texts)
+            return await while_connected(
+                request, self.submit(work, texts, target_texts, client_of(request))
+            )
         splits = [split_text(text, self.language) for text in texts]
         self._check_sentences(sum(len(split.sentences) for split in splits))
         sentences: list[str] = []
@@ -154,14 +160,15 @@ class ServedModel:
         for split, prefix in zip(splits, target_texts, strict=True):
             sentences += split.sentences
             prefixes += [prefix, *[""] * (len(split.sentences) - 1)]
-        outcomes = iter(await self.submit(work, sentences, prefixes))
+        submission = self.submit(work, sentences, prefixes, client_of(request))
+        outcomes = iter(await while_connected(request, submission))
         return [
             _join_outcomes(text, split, list(itertools.islice(outcomes, len(split.sentences))))
             for text, split in zip(texts, splits, strict=True)
         ]
 
     async def submit(
-        self, work: Work, texts: Sequence[str], target_texts: Sequence[str]
+        self, work: Work, texts: Sequence[str], target_texts: Sequence[str], client: str
     ) -> list[Outcome]:
         """Return the result of each text, which is run as one sentence, or its `TextProblem`.
 
@@ -169,7 +176,9 @@ class ServedModel:
             HTTPException: 422 if the model refuses the settings. See also `Batcher.submit`.
         """
         try:
-            return await self._batcher.submit(work, texts, target_texts, self.settings.timeout)
+            return await self._batcher.submit(
+                work, texts, target_texts, self.settings.timeout, client
+            )
         except ValueError as error:
             raise HTTPException(422, str(error)) from None
 
@@ -227,6 +236,18 @@ class ServedModel:
     def stop(self) -> None:
         """Run the waiting texts, and end the threads."""
         self._batcher.stop()
+
+
+def _languages(model: BaseTranslator | BaseClassifier, settings: ServerSettings) -> Languages:
+    """Return the languages of the settings or of the model, as clients name them."""
+    if settings.source_language is not None or isinstance(model, BaseClassifier):
+        return Languages(settings.source_language, settings.target_language)
+    return Languages(*[code and short_code(code) for code in model.languages])
+
+
+def client_of(request: Request) -> str:
+    """Return the address of the client, or "" if it is unknown, as with a Unix socket."""
+    return request.client.host if request.client else ""
 
 
 def _join_outcomes(text: str, split: SplitText, outcomes: Sequence[Outcome]) -> Outcome:

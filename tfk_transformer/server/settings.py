@@ -1,5 +1,6 @@
 """The settings of the server."""
 
+import importlib
 import re
 from collections.abc import Mapping
 from typing import Any, Self
@@ -7,6 +8,7 @@ from typing import Any, Self
 from pydantic import ConfigDict, Field, SecretStr, field_validator, model_validator
 
 from tfk_transformer.config.record import Record
+from tfk_transformer.constants import LANGUAGE_PATTERN
 
 # The parts of the settings.
 ADDRESS, TRANSLATION, BATCHES = "Address and access", "Translation", "Batches"
@@ -46,19 +48,27 @@ class ServerSettings(Record):
         "the path at which a proxy serves this server, such as /translator",
         pattern=r"^(/[\w.~-]+)+$",
     )
+    grpc_port: int | None = _field(
+        ADDRESS,
+        "N",
+        None,
+        "the port of TensorFlow Serving's gRPC interface, or 0 for any free port",
+        ge=0,
+        le=65535,
+    )
     source_language: str | None = _field(
         TRANSLATION,
         "CODE",
         None,
-        "the code of the language that the model reads, for /languages",
-        pattern=r"^\w[\w-]*$",
+        "the code of the language that the model reads; by default, the model's own",
+        pattern=LANGUAGE_PATTERN,
     )
     target_language: str | None = _field(
         TRANSLATION,
         "CODE",
         None,
         "the code of the language that the model writes",
-        pattern=r"^\w[\w-]*$",
+        pattern=LANGUAGE_PATTERN,
     )
     split_sentences: bool = _field(
         TRANSLATION,
@@ -89,9 +99,24 @@ class ServerSettings(Record):
     max_body: int = _field(
         LIMITS, "BYTES", 2**20, "maximum size of a request's body in bytes", ge=1
     )
+    max_head: int = _field(
+        LIMITS,
+        "BYTES",
+        2**16,
+        "maximum size of a request's URL and headers in bytes",
+        ge=1024,
+    )
+    max_headers: int = _field(LIMITS, "N", 100, "maximum number of headers of a request", ge=10)
     max_texts: int = _field(LIMITS, "N", 256, "maximum number of texts of a request", ge=1)
     max_characters: int = _field(LIMITS, "N", 5000, "maximum number of characters of a text", ge=1)
     max_beam_size: int = _field(LIMITS, "N", 16, "maximum beam size of a request", ge=1)
+    max_cost: int = _field(
+        LIMITS,
+        "N",
+        2**17,
+        "maximum cost of a request: beam size × tokens, about one for 4 characters",
+        ge=1,
+    )
     max_queue: int = _field(
         LIMITS,
         "N",
@@ -104,7 +129,12 @@ class ServerSettings(Record):
     )
     timeout: float = _field(LIMITS, "SECONDS", 30, "seconds that an answer may take", gt=0, le=3600)
     body_timeout: float = _field(
-        LIMITS, "SECONDS", 10, "seconds that a request's body may take to arrive", gt=0, le=3600
+        LIMITS,
+        "SECONDS",
+        10,
+        "seconds that a request's head or body may take to arrive",
+        gt=0,
+        le=3600,
     )
     drain_delay: float = _field(
         LIMITS,
@@ -120,6 +150,13 @@ class ServerSettings(Record):
         default={}, description="search settings of requests that do not set them"
     )
     api_key: SecretStr | None = Field(default=None, description="the key that requests must carry")
+
+    @field_validator("grpc_port")
+    @classmethod
+    def _check_grpc(cls, port: int | None) -> int | None:
+        if port is not None:
+            importlib.import_module("grpc")  # before the model is loaded
+        return port
 
     @field_validator("allow_origin")
     @classmethod

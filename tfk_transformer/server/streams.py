@@ -11,6 +11,7 @@ from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from tfk_transformer.server.answers import to_json
+from tfk_transformer.server.batches.disconnection import while_connected
 from tfk_transformer.server.served_model import ServedModel
 
 END = ""  # no part of a stream is empty
@@ -42,6 +43,7 @@ class Streams:
         Raises:
             HTTPException: 422 if the text or a setting is refused, 429 if too many texts are
                 streamed, 504 if the first part is late.
+            ClientDisconnect: if the client leaves before the first part.
         """
         limits = self._served.settings
         # Streams use greedy search: the server's defaults for beam search do not apply.
@@ -63,7 +65,7 @@ class Streams:
         self.open += 1
         try:
             parts = self._parts(text, settings)
-            first = await anext(parts, END)
+            first = await while_connected(request, anext(parts, END))
         except BaseException:
             self.open -= 1
             raise

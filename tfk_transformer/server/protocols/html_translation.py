@@ -10,8 +10,15 @@ from starlette.requests import Request
 from tfk_transformer.inference.document_translation import translate_document
 from tfk_transformer.inference.text_errors import TextError
 from tfk_transformer.results import Translation
-from tfk_transformer.server.batching import Outcome, TextProblem, Work, full_queue, late_answer
-from tfk_transformer.server.served_model import ServedModel
+from tfk_transformer.server.batches.disconnection import while_connected
+from tfk_transformer.server.batches.work import (
+    Outcome,
+    TextProblem,
+    Work,
+    full_queue,
+    late_answer,
+)
+from tfk_transformer.server.served_model import ServedModel, client_of
 
 THREADS = 32  # most of the time, they wait for the model
 THREADS_PER_REQUEST = 8  # so that a request with many texts does not keep others waiting
@@ -38,17 +45,18 @@ class HtmlTranslator:
             HTTPException: 422 if a text is invalid, the model cannot translate it, or a package is
                 missing; 429 if too many texts wait; 504 if the translation takes too long. See
                 also `ServedModel.outcomes`.
+            ClientDisconnect: if the client leaves before the translations.
         """
         request.scope["record"].texts = len(texts)
         self._served.check(texts)
         limits = self._served.settings
         if self._open + len(texts) > limits.max_queue:
             raise full_queue(limits.max_queue, self._open, len(texts), "texts of HTML")
-        documents = _Documents(self._served, self._threads)
+        documents = _Documents(self._served, self._threads, client_of(request))
         self._open += len(texts)
         try:
             async with asyncio.timeout(limits.timeout):
-                return await asyncio.gather(*map(documents.translate, texts))
+                return await while_connected(request, documents.translate(texts))
         except TimeoutError:
             raise late_answer(limits.timeout) from None
         except ImportError as error:
@@ -66,10 +74,12 @@ class _Documents:
     Args:
         served: the model.
         threads: the threads of all requests.
+        client: who sent the request.
     """
 
-    def __init__(self, served: ServedModel, threads: ThreadPoolExecutor) -> None:
+    def __init__(self, served: ServedModel, threads: ThreadPoolExecutor, client: str) -> None:
         self._served = served
+        self._client = client
         self._threads = threads
         self._limit = asyncio.Semaphore(THREADS_PER_REQUEST)
         self._loop = asyncio.get_running_loop()
@@ -77,8 +87,11 @@ class _Documents:
         self._submissions: list[Future[list[Outcome]]] = []
         self._ended = False
 
-    async def translate(self, text: str) -> str:
-        """Return the translation of a document."""
+    async def translate(self, texts: Sequence[str]) -> list[str]:
+        """Return the translation of each document."""
+        return await asyncio.gather(*map(self._translate, texts))
+
+    async def _translate(self, text: str) -> str:
         language = self._served.language
         async with self._limit:
             if self._ended:  # another text failed
@@ -119,7 +132,7 @@ class _Documents:
         """Return the outcomes of sentences. This method blocks its thread."""
         if self._ended:
             raise TimeoutError
-        run = self._served.submit(work, sentences, [""] * len(sentences))
+        run = self._served.submit(work, sentences, [""] * len(sentences), self._client)
         submission = asyncio.run_coroutine_threadsafe(run, self._loop)
         self._submissions.append(submission)
         return submission.result(self._served.settings.timeout + 1)  # the loop may have ended

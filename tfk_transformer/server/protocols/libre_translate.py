@@ -9,6 +9,7 @@ from starlette.responses import Response
 
 from tfk_transformer.config.search_settings import SearchSettings
 from tfk_transformer.config.words import shorten
+from tfk_transformer.sentences.languages import Languages
 from tfk_transformer.server.answers import answer
 from tfk_transformer.server.protocols.html_translation import HtmlTranslator
 from tfk_transformer.server.protocols.libre_translate_bodies import (
@@ -29,8 +30,7 @@ def libre_translate_routes(served: ServedModel) -> list[DescribedRoute]:
     """Return the routes of the protocol."""
     settings = served.settings
     html_translator = HtmlTranslator(served)
-    source = settings.source_language or UNKNOWN
-    target = settings.target_language or UNKNOWN
+    source, target = (language or UNKNOWN for language in served.languages)
     # No language is detected: a server with one source language answers this language.
     detected = {"confidence": 0 if source == UNKNOWN else 100, "language": source}
 
@@ -39,7 +39,7 @@ def libre_translate_routes(served: ServedModel) -> list[DescribedRoute]:
     async def translate(request: Request) -> Response:
         """Translate one text or several."""
         payload = await read_keyed_body(request, settings, TranslateRequest)
-        _check_request(payload, settings)
+        _check_request(payload, served.languages)
         texts = [payload.q] if isinstance(payload.q, str) else payload.q
         alternatives = _alternatives(payload, settings)
         if payload.format == "html":
@@ -111,15 +111,15 @@ def _frontend_settings(settings: ServerSettings, source: str, target: str) -> di
     }
 
 
-def _check_request(payload: TranslateRequest, settings: ServerSettings) -> None:
+def _check_request(payload: TranslateRequest, languages: Languages) -> None:
     """Refuse languages other than the model's, and unknown formats.
 
     Raises:
         HTTPException: 422.
     """
     for name, expected, got in (
-        ("source", settings.source_language, payload.source),
-        ("target", settings.target_language, payload.target),
+        ("source", languages.source, payload.source),
+        ("target", languages.target, payload.target),
     ):
         if expected is not None and got != expected and (name, got) != ("source", "auto"):
             raise HTTPException(

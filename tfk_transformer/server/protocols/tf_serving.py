@@ -1,4 +1,4 @@
-"""The REST API of TensorFlow Serving: predict, status and metadata of one model."""
+"""TensorFlow Serving's signatures of one model, and its REST API: predict, status and metadata."""
 
 import base64
 import contextlib
@@ -14,7 +14,7 @@ from tfk_transformer.config.words import nearest, shorten
 from tfk_transformer.inference import signatures
 from tfk_transformer.inference.signatures import Signature, TensorSignature
 from tfk_transformer.server.answers import answer, to_json
-from tfk_transformer.server.batching import Outcome, TextProblem, Work
+from tfk_transformer.server.batches.work import Outcome, TextProblem, Work
 from tfk_transformer.server.bodies import Body, parse_body, read_body
 from tfk_transformer.server.routes import REASONS, DescribedRoute
 from tfk_transformer.server.served_model import NO_SCORE, ServedModel
@@ -41,21 +41,12 @@ def tf_serving_routes(served: ServedModel) -> list[DescribedRoute]:
     settings = served.settings
     model = f"/v1/models/{settings.name}"
     version = f"{model}/versions/{settings.version}"
-    served_signatures = CLASSIFIER_METADATA if served.classifies else TRANSLATOR_METADATA
 
     async def predict(request: Request) -> Response:
         """Run a signature on texts."""
         with _as_bad_request():
             payload = parse_body(PredictRequest, await read_body(request, settings))
-            name = payload.signature_name
-            if name not in served_signatures:
-                raise HTTPException(
-                    400,
-                    f"signature_name: expected one of {', '.join(served_signatures)}, got "
-                    f"'{shorten(name)}'; correct the name.{nearest(name, served_signatures)}",
-                )
-            columns = _columns(payload, served_signatures[name])
-            outputs = await _outputs(served, request, name, columns)
+            outputs = await run_signature(served, request, payload)
         if payload.instances is None:
             return answer({"outputs": outputs})
         rows = zip(*outputs.values(), strict=True)
@@ -74,7 +65,8 @@ def tf_serving_routes(served: ServedModel) -> list[DescribedRoute]:
         """Describe the signatures."""
         spec = {"name": settings.name, "signature_name": "", "version": settings.version}
         definitions = {
-            name: _signature_def(name, signature) for name, signature in served_signatures.items()
+            name: signature_definition(name, signature)
+            for name, signature in served_signatures(served).items()
         }
         return answer(
             {"model_spec": spec, "metadata": {"signature_def": {"signature_def": definitions}}}
@@ -97,8 +89,43 @@ def _as_bad_request() -> Iterator[None]:
     try:
         yield
     except HTTPException as refusal:
-        refusal.status_code = 400 if refusal.status_code == 422 else refusal.status_code
+        refusal.status_code = 400 if refusal.status_code in (412, 422) else refusal.status_code
         raise
+
+
+def served_signatures(served: ServedModel) -> dict[str, Signature]:
+    """Return the signatures of a server by name."""
+    return CLASSIFIER_METADATA if served.classifies else TRANSLATOR_METADATA
+
+
+def served_signature(served: ServedModel, name: str) -> Signature:
+    """Return a signature.
+
+    Raises:
+        HTTPException: 412 if the server does not have it.
+    """
+    signatures_by_name = served_signatures(served)
+    if name not in signatures_by_name:
+        raise HTTPException(
+            412,
+            f"signature_name: expected one of {', '.join(signatures_by_name)}, got "
+            f"'{shorten(name)}'; correct the name.{nearest(name, signatures_by_name)}",
+        )
+    return signatures_by_name[name]
+
+
+async def run_signature(
+    served: ServedModel, request: Request, payload: PredictRequest
+) -> dict[str, list[Any]]:
+    """Run the signature that a request names, and return its outputs by name.
+
+    Raises:
+        HTTPException: 412 if the server does not have the signature, 400 or 422 if the inputs do
+            not fit it. See also `ServedModel.outcomes`.
+    """
+    name = payload.signature_name
+    columns = _columns(payload, served_signature(served, name))
+    return await _outputs(served, request, name, columns)
 
 
 def _columns(payload: PredictRequest, signature: Signature) -> dict[str, Any]:
@@ -125,7 +152,7 @@ def _columns(payload: PredictRequest, signature: Signature) -> dict[str, Any]:
         columns = {required[0]: columns}  # a single input needs no name
     names = [spec.name for spec in signature.inputs]
     if not isinstance(columns, dict) or not set(required) <= columns.keys() <= set(names):
-        received = shorten(", ".join(columns)) if isinstance(columns, dict) else "a list"
+        received = shorten(", ".join(columns) or "none") if isinstance(columns, dict) else "a list"
         raise HTTPException(
             400,
             f"inputs: expected {', '.join(required)} by name, and no names except "
@@ -234,7 +261,9 @@ def _classifications(outcomes: Sequence[Outcome], labels: Sequence[str]) -> dict
     }
 
 
-def _signature_def(name: str, signature: Signature) -> dict[str, Any]:
+def signature_definition(name: str, signature: Signature) -> dict[str, Any]:
+    """Return a signature as a SignatureDef in JSON."""
+
     def tensors(specs: Sequence[TensorSignature], prefix: str) -> dict[str, Any]:
         return {
             spec.name: {

@@ -56,14 +56,13 @@ def start_page(
         request: the request, whose address the page shows.
     """
     settings = served.settings
-    source = settings.source_language
-    languages = f" from {source} to {settings.target_language}" if source else ""
+    source, target = served.languages
+    languages = f" from {source} to {target}" if source and target else ""
     body: dict[str, Any] = {"instances": ["one"]}
     call = f"/v1/models/{settings.name}:predict"
     if not served.classifies:
         call = "/translate"
-        target = settings.target_language or "und"
-        body = {"q": "one", "source": source or "auto", "target": target}
+        body = {"q": "one", "source": source or "auto", "target": target or "und"}
     root = settings.root_path or ""
     url = f"{str(request.base_url).rstrip('/')}{root}{call}"
     key = "" if settings.api_key is None else " -H 'Authorization: Bearer KEY'"
