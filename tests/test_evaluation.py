@@ -8,6 +8,7 @@ from tfk_transformer.datasets import Pair
 from tfk_transformer.evaluation import evaluate
 from tfk_transformer.export.runtime.onnx_readers import OnnxTranslator
 from tfk_transformer.results import Hypothesis, Translation
+from tfk_transformer.sentences.languages import Languages
 
 
 class Dictionary:
@@ -198,9 +199,9 @@ def test_bleu_tokenizer_is_an_option():
     assert "|tok:char|" in result.bleu_signature
 
 
-def test_imported_model_names_language():
+def test_model_names_language():
     translator = Dictionary({})
-    translator.origin = {"target_language": "tha_Thai"}
+    translator.languages = Languages(target="tha_Thai")
     result, _ = evaluate(translator, [("sawatdi", "sawatdi")])
     assert "|tok:char|" in result.bleu_signature
 

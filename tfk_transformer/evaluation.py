@@ -17,6 +17,7 @@ from tfk_transformer.config.words import nearest
 from tfk_transformer.datasets import Pair
 from tfk_transformer.inference.base_translator import BaseTranslator
 from tfk_transformer.results import Translation
+from tfk_transformer.sentences.languages import Languages
 
 # sacreBLEU's tokenizers by language code. All other languages have blanks between words.
 LANGUAGE_TOKENIZERS = {
@@ -79,7 +80,7 @@ def evaluate(
             "ko-mecab", "char", "none", "flores101" or "flores200". None: the tokenizer for
             `target_language`, or for the script of the targets; see `bleu_metric`.
         target_language: code of the language of the targets, such as "zh". Default: the language
-            of an imported model.
+            of the model, if it is known.
         **settings: arguments of `translator.translate`, such as `beam_size`.
 
     Returns:
@@ -94,8 +95,8 @@ def evaluate(
         raise ValueError("data: expected pairs to evaluate on, got none.")
     sources = [source for source, *_ in pairs]
     targets = [target for _, target, *_ in pairs]
-    origin = getattr(translator, "origin", {})
-    language = target_language or origin.get("target_language") or ""
+    languages = getattr(translator, "languages", Languages())
+    language = target_language or languages.target or ""
     bleu = bleu_metric(targets, language, bleu_tokenizer)
     # Trace TensorFlow functions and open files before the measurement. This needs a full batch,
     # since other functions translate small batches.

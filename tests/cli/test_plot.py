@@ -99,6 +99,13 @@ def test_training_shows_several_runs(texts, bundle, tmp_path):
     } <= set(found)
 
 
+def test_strange_history_is_refused(run, tmp_path):
+    (tmp_path / "config.json").write_text("{}")
+    (tmp_path / "history.json").write_text('{"loss": [3.0], "val_bleu": 5.0}')
+    status, _, error = run("plot", "training", tmp_path, "--out", tmp_path / "a.svg")
+    assert status == 1 and "history.json does not have a list of numbers for each" in error
+
+
 def test_schedule_length_from_recipe(texts, run, tmp_path):
     recipe = tmp_path / "mine.toml"
     recipe.write_text(

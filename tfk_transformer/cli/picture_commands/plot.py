@@ -180,10 +180,10 @@ def plot_training(
     for bundle in bundles:
         check_bundle(bundle)
         history = read_json_object(bundle / "history.json")
-        if not history:
+        if not history or not all(map(_are_numbers, history.values())):
             raise ValueError(
                 f"bundle: expected a bundle that `train` wrote, got {bundle}, whose history.json "
-                "is empty."
+                "does not have a list of numbers for each metric."
             )
         runs[bundle.name if bundle.name not in runs else str(bundle)] = history
     from tfk_transformer import plots
@@ -287,3 +287,10 @@ def plot_model(
 def _model_of(bundle: Path) -> Any:
     pipeline: Any = open_model(bundle)
     return pipeline.model
+
+
+def _are_numbers(values: Any) -> bool:
+    """Return whether a value from a file is a list of numbers, or null where one is missing."""
+    return isinstance(values, list) and all(
+        value is None or isinstance(value, int | float) for value in values
+    )
