@@ -52,7 +52,8 @@ class ServerSettings(Record):
         ADDRESS,
         "N",
         None,
-        "the port of TensorFlow Serving's gRPC interface, or 0 for any free port",
+        "the port of TensorFlow Serving's gRPC interface, or 0 for any free port; requires the "
+        "extra `grpc`",
         ge=0,
         le=65535,
     )
