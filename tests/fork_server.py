@@ -95,6 +95,13 @@ def run(request: dict, added: dict[str, str]) -> None:
     os.chdir(request["cwd"])
     os.environ.clear()
     os.environ.update(added | request["env"])
+    # The streams of the former files remember whether these could seek.
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        stream = getattr(sys, name)
+        mode = "w" if number else "r"
+        buffering = 1 if name == "stderr" else -1
+        encoding = {"encoding": stream.encoding, "errors": stream.errors}
+        setattr(sys, name, open(number, mode, buffering, **encoding, closefd=False))
     random.seed()
     sys.modules["numpy"].random.seed()
     kind, program, *arguments = request["command"]

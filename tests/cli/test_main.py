@@ -575,8 +575,8 @@ def test_stopped_training_resumes(recipe, tmp_path, stop):
             "out: expected a new folder, got {tmp}, which exists",
         ),
         (
-            ["train", "--data", "numbers:en-de", "--out", "{tmp}/new", "--resume"],
-            "resume: expected an unfinished training",
+            ["train", "--data", "numbers:en-de", "--out", "{tmp}", "--resume"],
+            "resume: expected the unfinished training of {tmp} in .*, got none, and {tmp} was not",
         ),
         (
             ["train", "--data", "numbers:en-de", "--out", "{tmp}/new", "--batch-tokens", "9"],
