@@ -7,6 +7,7 @@ process PID, which is pytest's. A process that has imported TensorFlow and not u
 import atexit
 import gc
 import importlib
+import io
 import json
 import os
 import pkgutil
@@ -85,6 +86,20 @@ def serve(listener: socket.socket, parent: int) -> dict | None:
                 connection.close()
 
 
+def reopened(stream: io.TextIOWrapper, number: int) -> io.TextIOWrapper:
+    """Return a stream like `stream`, which remembers whether its former file could seek."""
+    buffer = io.FileIO(number, "w" if number else "r", closefd=False)
+    if not isinstance(stream.buffer, io.RawIOBase):
+        buffer = type(stream.buffer)(buffer)
+    return io.TextIOWrapper(
+        buffer,
+        stream.encoding,
+        stream.errors,
+        line_buffering=stream.line_buffering,
+        write_through=stream.write_through,
+    )
+
+
 def run(request: dict, added: dict[str, str]) -> None:
     """Run a program as a new interpreter would: its arguments, folder, environment and module.
 
@@ -95,13 +110,8 @@ def run(request: dict, added: dict[str, str]) -> None:
     os.chdir(request["cwd"])
     os.environ.clear()
     os.environ.update(added | request["env"])
-    # The streams of the former files remember whether these could seek.
     for number, name in enumerate(("stdin", "stdout", "stderr")):
-        stream = getattr(sys, name)
-        mode = "w" if number else "r"
-        buffering = 1 if name == "stderr" else -1
-        encoding = {"encoding": stream.encoding, "errors": stream.errors}
-        setattr(sys, name, open(number, mode, buffering, **encoding, closefd=False))
+        setattr(sys, name, reopened(getattr(sys, name), number))
     random.seed()
     sys.modules["numpy"].random.seed()
     kind, program, *arguments = request["command"]
