@@ -149,10 +149,10 @@ def test_expensive_request_takes_turns():
     def submit(batcher):
         wide = Work("translate", (("beam_size", 16), ("min_length", 63)))
         expensive = asyncio.create_task(batcher.submit(wide, ["x"] * 32, [""] * 32, 60))
-        return [expensive, *submissions(batcher, *"abcdefghijkl")]
+        return [expensive, *submissions(batcher, *"abcdefghijklmnopqrst")]
 
     batches = [(beams, len(texts)) for beams, texts in run_queued(submit)]
-    assert batches == [(4, 8), (16, 1), (4, 4), *[(16, 1)] * 31]
+    assert batches == [(4, 8), (4, 8), (16, 1), (4, 4), *[(16, 1)] * 31]
 
 
 def test_batches_of_many_settings_take_turns():
@@ -161,10 +161,10 @@ def test_batches_of_many_settings_take_turns():
     def submit(batcher):
         others = [Work("translate", (("length_penalty", number / 10),)) for number in range(5)]
         rare = [submissions(batcher, "x", work=work)[0] for work in others]
-        return [*rare, *submissions(batcher, *"abcdefghijkl")]
+        return [*rare, *submissions(batcher, *"abcdefghijklmnopqrst")]
 
     sizes = [len(texts) for _, texts in run_queued(submit)]
-    assert sizes == [8, 1, 4, 1, 1, 1, 1]
+    assert sizes == [8, 8, 1, 4, 1, 1, 1, 1]
 
 
 def test_clients_share_batches():

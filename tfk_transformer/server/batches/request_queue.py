@@ -47,6 +47,8 @@ class QueuedRequest:
         self.taken += 1
 
 
+OLDEST_EVERY = 3  # one of this many batches begins with the oldest request
+
 AnyRequest = TypeVar("AnyRequest", bound=QueuedRequest)
 
 
@@ -56,9 +58,9 @@ class RequestQueue(Generic[AnyRequest]):
     Two orders take turns, so that a request is neither overtaken forever nor delayed for long by
     requests with more work:
 
-    - the client whose requests cost least; of these, the request with the least cost, divided by
-      the number of requests of equal work, which can share a batch
-    - the request that arrived first
+    - for two of three batches: the client whose requests cost least; of these, the request with the
+      least cost, divided by the number of requests of equal work, which can share a batch
+    - for the third batch: the request that arrived first
 
     A batch has one text of each request of equal work. While texts of other work wait, its further
     texts cost no more than these. Thus the batches of an expensive request are short, and the
@@ -69,7 +71,7 @@ class RequestQueue(Generic[AnyRequest]):
         self._requests: dict[AnyRequest, None] = {}  # in the order of arrival
         self._by_work: dict[Work, dict[AnyRequest, None]] = {}
         self._client_costs: Counter[str] = Counter()  # of all texts of the waiting requests
-        self._oldest_first = False
+        self._batches = 0
         self.texts = 0
 
     def __len__(self) -> int:
@@ -113,8 +115,9 @@ class RequestQueue(Generic[AnyRequest]):
             max_texts: maximum number of texts.
             max_cost: maximum cost of the texts, unless a single text costs more.
         """
-        self._oldest_first = not self._oldest_first
-        requests = self._oldest_requests() if self._oldest_first else self._cheapest_requests()
+        self._batches += 1
+        is_turn_of_oldest = self._batches % OLDEST_EVERY == 1
+        requests = self._oldest_requests() if is_turn_of_oldest else self._cheapest_requests()
         other_cost = sum(request.cost_waiting for request in self._requests) - sum(
             request.cost_waiting for request in requests
         )
