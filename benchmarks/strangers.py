@@ -1,9 +1,8 @@
 """Attack `tfk-transformer serve` on loopback, and measure what its other clients notice.
 
-    python benchmarks/strangers.py MODEL [--seconds 10] [--requests 100000] [-- OPTIONS OF serve]
+    python benchmarks/strangers.py MODEL [--requests 100000] [--serve-options="--workers 2"]
 
-The model must accept `min_length` 63. Each attack has a server of its own, and the clients share
-its processors. The rows are:
+Each attack has a server of its own, and the clients share its processors. The rows are:
 
 - vanishing clients: 255 clients send eight texts each and leave; then a client sends one text
 - an expensive request: 120 texts with beam size 16 and `min_length` 63, and meanwhile one text
@@ -20,6 +19,7 @@ import contextlib
 import functools
 import json
 import os
+import shlex
 import statistics
 import subprocess
 import sys
@@ -32,7 +32,6 @@ from typing import Any
 import aiohttp
 
 MODEL = "/v2/models/translator"
-EXPENSIVE = {"beam_size": 16, "min_length": 63}
 
 
 async def translate(
@@ -56,7 +55,7 @@ async def translate(
 async def server(options: argparse.Namespace) -> AsyncIterator[tuple[aiohttp.ClientSession, int]]:
     """Yield a session of clients of a new server, and the process of the server."""
     command = [sys.executable, "-m", "tfk_transformer", "serve", "--port", "0", options.model]
-    command += options.serve_options
+    command += shlex.split(options.serve_options)
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         url = json.loads(process.stdout.readline())["url"]
@@ -71,6 +70,11 @@ async def server(options: argparse.Namespace) -> AsyncIterator[tuple[aiohttp.Cli
         finally:
             process.kill()
             await drain
+
+
+def expensive_settings(options: argparse.Namespace) -> dict[str, Any]:
+    """Return the settings of an expensive request."""
+    return {"beam_size": 16, "min_length": options.min_length}
 
 
 async def texts_run(session: aiohttp.ClientSession) -> int:
@@ -95,7 +99,9 @@ async def vanishing_clients(options: argparse.Namespace) -> str:
 async def expensive_request(options: argparse.Namespace) -> str:
     """Measure the time of a client next to an expensive request."""
     async with server(options) as (session, _):
-        expensive = asyncio.create_task(translate(session, ["seven"] * 120, EXPENSIVE))
+        expensive = asyncio.create_task(
+            translate(session, ["seven"] * 120, expensive_settings(options))
+        )
         await asyncio.sleep(0.3)
         status, seconds = await translate(session, ["seven"], {})
         other_status, other_seconds = await expensive
@@ -130,7 +136,7 @@ async def honest_clients(options: argparse.Namespace, greedy: bool = False) -> s
         greedy_times: list[float] = []
         clients = [client(["seven"], {}, times) for _ in range(64)]
         if greedy:
-            clients.append(client(["seven"] * 8, EXPENSIVE, greedy_times))
+            clients.append(client(["seven"] * 8, expensive_settings(options), greedy_times))
         await asyncio.gather(*clients)
         cuts = statistics.quantiles(times, n=100)
         return (
@@ -180,7 +186,8 @@ async def measure(options: argparse.Namespace) -> None:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("model")
-    parser.add_argument("serve_options", nargs="*", help="after --, options of serve")
+    parser.add_argument("--min-length", type=int, default=63, help="of expensive requests")
+    parser.add_argument("--serve-options", default="", help='such as "--workers 2"')
     parser.add_argument("--seconds", type=float, default=10, help="of the honest clients")
     parser.add_argument("--requests", type=int, default=100_000, help="for the memory")
     os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"

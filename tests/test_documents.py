@@ -90,6 +90,11 @@ NOT_RUN = [
         "benchmarks/serve.py",
         "takes minutes; tests/programs/test_benchmark_serve.py runs the program",
     ),
+    (
+        "benchmarks/serving.md",
+        "benchmarks/strangers.py",
+        "takes minutes; tests/programs/test_benchmark_strangers.py runs the program",
+    ),
     ("docs/serving.md", "docker run --rm", "needs Docker"),
     ("docs/serving.md", "docker run …", "needs Docker and TensorFlow Serving"),
     (
