@@ -244,14 +244,14 @@ def _print_usage_error(error: Any) -> None:
 
 
 def _print_traceback(
-    kind: type[BaseException], error: BaseException, traceback: TracebackType | None
+    error_type: type[BaseException], error: BaseException, traceback: TracebackType | None
 ) -> None:
     """Print an unexpected error; its message may contain any text."""
     from traceback import format_exception
 
     from tfk_transformer.config.words import escape_controls
 
-    sys.stderr.write(escape_controls("".join(format_exception(kind, error, traceback))))
+    sys.stderr.write(escape_controls("".join(format_exception(error_type, error, traceback))))
 
 
 def print_error(error: Exception) -> None:

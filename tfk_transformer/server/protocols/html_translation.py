@@ -15,8 +15,10 @@ from tfk_transformer.server.batches.work import (
     Outcome,
     TextProblem,
     Work,
+    expensive_texts,
     full_queue,
     late_answer,
+    text_costs,
 )
 from tfk_transformer.server.served_model import ServedModel, client_of
 
@@ -42,14 +44,18 @@ class HtmlTranslator:
         """Return the translation of each text with its markup.
 
         Raises:
-            HTTPException: 422 if a text is invalid, the model cannot translate it, or a package is
-                missing; 429 if too many texts wait; 504 if the translation takes too long. See
-                also `ServedModel.outcomes`.
+            HTTPException: 422 if a text is invalid, the texts cost too much, the model cannot
+                translate them, or a package is missing; 429 if too many texts wait; 504 if the
+                translation takes too long. See also `ServedModel.outcomes`.
             ClientDisconnect: if the client leaves before the translations.
         """
         request.scope["record"].texts = len(texts)
         self._served.check(texts)
         limits = self._served.settings
+        # The markup counts too: the sentences are submitted in several parts.
+        cost = sum(text_costs(self._served.work({}), texts))
+        if cost > limits.max_cost:
+            raise expensive_texts(limits.max_cost, cost)
         if self._open + len(texts) > limits.max_queue:
             raise full_queue(limits.max_queue, self._open, len(texts), "texts of HTML")
         documents = _Documents(self._served, self._threads, client_of(request))
