@@ -63,6 +63,7 @@ OPTIONS = {
         "shared_projections": True,
         "attention_scale": "key_dim",
         "attention_bias": ["query", "value"],
+        "source_end": False,
     },
     "keys_are_values": {
         "keys_are_values": True,

@@ -90,7 +90,7 @@ def nonstandard_head_widths(config: TransformerConfig) -> Iterator[str]:
 
 
 CTRANSLATE2 = Library(
-    FREE | {"norm_epsilon"},
+    FREE | {"norm_epsilon", "position_offset", "source_end"},
     {
         "positions": ("sinusoidal", "sinusoidal_halves", "sinusoidal_paper_halves", "learned"),
         "ff_activation": ("relu", "gelu", "silu"),

@@ -48,7 +48,8 @@ def write_ctranslate2(
 ) -> None:
     """Write a folder that `ctranslate2.Translator` loads.
 
-    The translator adds the end token to sources, and never predicts padding and the start token.
+    The translator adds the end token to sources if the model reads it, and never predicts padding
+    and the start token.
 
     Args:
         model: a built model in float32.
@@ -153,7 +154,7 @@ def _describe(
     spec.config.bos_token = spec.config.decoder_start_token = target_tokens[START_ID]
     spec.config.eos_token = target_tokens[END_ID]
     spec.config.unk_token = target_tokens[UNKNOWN_ID]
-    spec.config.add_source_eos = True
+    spec.config.add_source_eos = config.source_end
     spec.config.layer_norm_epsilon = config.norm_epsilon
     spec.encoder.scale_embeddings = spec.decoder.scale_embeddings = config.scale_embeddings
 

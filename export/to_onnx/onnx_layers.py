@@ -13,7 +13,7 @@ import numpy as np
 import onnx_ir as ir
 
 from tfk_transformer.config.model_options import ClassifierConfig, TransformerConfig
-from tfk_transformer.constants import PAD_ID
+from tfk_transformer.constants import END_ID, PAD_ID
 from tfk_transformer.export.to_onnx.conversion import (
     CLASSIFY_OPERATOR,
     DECODE,
@@ -149,9 +149,11 @@ def _encode(
     """
     op = writer.op
     config = cast(TransformerConfig | ClassifierConfig, writer.config)
-    is_padding = op.Equal(source, writer.constant("pad", np.int32(PAD_ID)))
-    padding = op.Cast(is_padding, to=ir.DataType.FLOAT.value)
-    hidden = op.Mul(padding, writer.constant("hidden", np.float32(HIDDEN)))
+    is_hidden = op.Equal(source, writer.constant("pad", np.int32(PAD_ID)))
+    if isinstance(config, TransformerConfig) and not config.source_end:
+        is_hidden = op.Or(is_hidden, op.Equal(source, writer.constant("end", np.int32(END_ID))))
+    hidden = op.Cast(is_hidden, to=ir.DataType.FLOAT.value)
+    hidden = op.Mul(hidden, writer.constant("hidden", np.float32(HIDDEN)))
     mask = op.Unsqueeze(hidden, writer.ints(1, 2))
     x = writer.embed("source", source, _first_positions(writer, "source", source))
     for layer in range(config.encoder_layers):

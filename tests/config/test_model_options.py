@@ -54,6 +54,7 @@ def test_defaults_are_the_base_model():
         "positions": "sinusoidal",
         "position_offset": 0,
         "embedding_norm": False,
+        "source_end": True,
         "source_prefix": (),
         "target_prefix": (),
         "scale_embeddings": True,

@@ -69,6 +69,8 @@ HELD_BY_CTRANSLATE2 = {
         "encoder_final_norm": False,
         "decoder_final_norm": False,
         "positions": "sinusoidal_halves",
+        "position_offset": 1,
+        "source_end": False,
         "tie_embeddings": "target",
         "ff_activation": "silu",
     },

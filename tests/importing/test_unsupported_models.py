@@ -151,7 +151,7 @@ def test_file_types_are_named(tmp_path, name, problem):
 @pytest.mark.parametrize(
     ("files", "problem"),
     [
-        (["config.json", "model.bin"], "a folder of CTranslate2; import the model"),
+        (["config.json", "model.bin"], "{folder}/model.bin does not load: it breaks off at byte"),
         (["adapter_config.json"], "an adapter; merge it into its base model"),
         (["model.npz"], "files of Marian; pass {folder}/model.npz and its SentencePiece models"),
         (["snapshots/12ab/config.json"], "a folder of the hub's cache; pass {folder}/snapshots/12"),

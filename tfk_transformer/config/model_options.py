@@ -135,6 +135,10 @@ class TransformerConfig(DecoderOptions):
             "share weights: 'target' input and output; 'all' these and the source (one vocabulary)"
         ),
     )
+    source_end: bool = Field(
+        default=True,
+        description="whether the model reads the end token of a source; False: it is hidden",
+    )
     source_prefix: tuple[int, ...] = Field(
         default=(),
         description=(

@@ -7,13 +7,20 @@ from pathlib import Path
 from tfk_transformer.importing.hugging_face.model_folder import first_line
 
 NAME = re.compile(r"[\w.-]+/[\w.-]+")  # OWNER/MODEL
-FILES = ("*.json", "*.spm", "*.model", "README.md")  # files of a model other than its weights
+FILES = (
+    "*.json",
+    "*.spm",
+    "*.model",
+    "*_vocabulary.txt",
+    "README.md",
+)  # files of a model other than its weights
 # In order of preference: only the first pattern with files is used.
 WEIGHT_PATTERNS = (
     "model.safetensors",
     "model-*.safetensors",
     "pytorch_model.bin",
     "pytorch_model-*.bin",
+    "model.bin",  # of CTranslate2
 )
 
 

@@ -8,6 +8,8 @@ from typing import Any
 
 from tfk_transformer.config.small_files import read_small_text
 from tfk_transformer.config.words import shorten
+from tfk_transformer.importing.ctranslate2_folder import argos
+from tfk_transformer.importing.ctranslate2_folder.folder import read_ctranslate2
 from tfk_transformer.importing.hub import resolve_model_path
 from tfk_transformer.importing.hugging_face.m2m100 import read_m2m100
 from tfk_transformer.importing.hugging_face.marian import is_tag, read_marian
@@ -19,9 +21,11 @@ from tfk_transformer.importing.hugging_face.model_folder import (
     read_optional_json,
 )
 from tfk_transformer.importing.hugging_face.path_problems import (
+    ARGOS_SUFFIX,
     NPZ,
     check_model_path,
     folder_type,
+    is_ctranslate2_folder,
 )
 from tfk_transformer.importing.imported import Imported
 from tfk_transformer.importing.languages import Languages, check_no_languages
@@ -53,10 +57,11 @@ def import_model(
         model: a folder in Hugging Face's layout with `config.json`, weights and the files of the
             tokenizers. The family is `marian` (MarianMT: the opus-mt models), `m2m_100` (M2M100 and
             NLLB-200) or `mbart` (mBART-50). The name of a model on the Hugging Face hub, for
-            example "Helsinki-NLP/opus-mt-de-en", is downloaded. An .npz file written by Marian is
-            accepted, too. `docs/models.md` lists supported models, tests and differences.
-        vocab: for a file of Marian: one SentencePiece model for both sides, or one for the source
-            and one for the target.
+            example "Helsinki-NLP/opus-mt-de-en", is downloaded. A folder of CTranslate2, an
+            .argosmodel file of Argos Translate and an .npz file written by Marian are accepted,
+            too. `docs/models.md` lists supported models, tests and differences.
+        vocab: for a file of Marian, or a folder of CTranslate2 without SentencePiece models: one
+            SentencePiece model for both sides, or one for the source and one for the target.
         source_language: the source language of a multilingual model, by the family's code, for
             example "de" (M2M100), "deu_Latn" (NLLB-200) or "de_DE" (mBART-50). Of the other
             families, the language that the model reads. Default: the language that the folder or
@@ -78,13 +83,7 @@ def import_model(
     path = resolve_model_path(model)
     check_model_path(path)
     languages = Languages(source_language, target_language)
-    if path.suffix == NPZ:
-        imported = read_marian_file(path, [Path(name) for name in vocab])
-        origin = {"name": path.name, "license": _license(path.parent)}
-    else:
-        imported = _read_folder(path, vocab, languages)
-        name = read_optional_json(path / CONFIG).get("_name_or_path") or path.resolve().name
-        origin = {"name": str(name), "license": _license(path)}
+    imported, origin = _read_model(path, vocab, languages)
     selected = {
         f"{side}_language": language
         for side, language in imported.languages._asdict().items()
@@ -99,6 +98,8 @@ def import_model(
         if any(is_tag(piece.removeprefix("▁")) for piece in pieces):
             check_no_languages(languages, imported.family)
         languages = _stated_languages(path, str(origin["name"]), languages)
+    else:
+        languages = imported.languages
     config = imported.config.replace(
         source_language=languages.source, target_language=languages.target
     )
@@ -115,6 +116,50 @@ def import_model(
             "notes": list(imported.notes),
         },
     )
+
+
+def _read_model(
+    path: Path, vocab: Sequence[str | PathLike[str]], languages: Languages
+) -> tuple[Imported, dict[str, str | None]]:
+    """Return the model at a path, its name and its license.
+
+    Raises:
+        ValueError: see `import_model`.
+    """
+    models = [Path(name) for name in vocab]
+    if path.suffix == NPZ:
+        imported = read_marian_file(path, models)
+        return imported, {"name": path.name, "license": _license(path.parent)}
+    if path.suffix == ARGOS_SUFFIX:
+        with argos.unpacked(path) as folder:
+            return _read_ctranslate2(folder, path.name, models, languages)
+    if is_ctranslate2_folder(path):
+        return _read_ctranslate2(path, path.resolve().name, models, languages)
+    imported = _read_folder(path, vocab, languages)
+    name = read_optional_json(path / CONFIG).get("_name_or_path") or path.resolve().name
+    return imported, {"name": str(name), "license": _license(path)}
+
+
+def _read_ctranslate2(
+    folder: Path, name: str, models: Sequence[Path], languages: Languages
+) -> tuple[Imported, dict[str, str | None]]:
+    """Return the model in a folder of CTranslate2, its name and its license.
+
+    Args:
+        folder: the folder, or an unpacked package of Argos Translate.
+        name: the name of a model that does not state one.
+        models: SentencePiece models that are elsewhere.
+        languages: the languages that the user states.
+
+    Raises:
+        ValueError: see `read_ctranslate2`.
+    """
+    package = argos.read_package(folder)
+    imported = read_ctranslate2(folder, models, languages)
+    if any(package.languages):
+        stated = (passed or code for passed, code in zip(languages, package.languages, strict=True))
+        imported = imported._replace(languages=Languages(*stated))
+    return imported, {"name": package.name or name, "license": _license(folder)}
 
 
 def _read_folder(

@@ -8,10 +8,11 @@ from keras import ops
 
 from tfk_transformer.array_types import Shape, Tensor
 from tfk_transformer.config.model_options import TransformerConfig
+from tfk_transformer.constants import END_ID, PAD_ID
 from tfk_transformer.layers.attention import KeyValue
 from tfk_transformer.layers.decoder import Decoded
 from tfk_transformer.layers.encoder import Encoded, Encoder
-from tfk_transformer.layers.masks import additive_mask, causal_mask, padding_mask
+from tfk_transformer.layers.masks import additive_mask, causal_mask
 from tfk_transformer.models.checked_batches import LABELS_NAME, IdRange
 from tfk_transformer.models.inputs import check_ids, check_names, check_same_rows
 from tfk_transformer.models.prefixes import prefixed, prefixed_mask, step_inputs
@@ -44,7 +45,8 @@ class Transformer(TokenModel):
     Called with {"source": ids (B, S), "target": ids (B, T)}, it returns the logits (B, T,
     target_vocab_size) of the token that follows each target position, in the compute dtype. With
     `output="probabilities"` it returns their softmax in float32. Id 0 is padding on both sides,
-    unless "source_mask" (B, S), 1 for a token and 0 for padding, is given for the source.
+    unless "source_mask" (B, S), 1 for a token and 0 for padding, is given for the source. With
+    `config.source_end` False, the end token of a source is hidden like padding.
 
     The tokens of `config.source_prefix` and `config.target_prefix` stand before every source and
     target. Inputs, logits, attention weights and lengths do not include them.
@@ -146,7 +148,7 @@ class Transformer(TokenModel):
         embedded = self.source_positions(
             self.source_embedding(prefixed(prefix, source)), training=training
         )
-        mask = padding_mask(source) if attention_mask is None else attention_mask
+        mask = self._source_mask(source) if attention_mask is None else attention_mask
         mask = prefixed_mask(prefix, mask)
         return self.encoder(embedded, attention_mask=mask, training=training)
 
@@ -225,14 +227,23 @@ class Transformer(TokenModel):
         return self._stepper(memory, use_cache, tokens)
 
     def _memory_mask(self, source: Tensor) -> Tensor:
-        return prefixed_mask(self.config.source_prefix, padding_mask(source))
+        return prefixed_mask(self.config.source_prefix, self._source_mask(source))
+
+    def _source_mask(self, source: Tensor, real: Tensor = None) -> Tensor:
+        """Return the additive mask (B, 1, 1, S) of source ids (B, S).
+
+        Args:
+            source: the ids.
+            real: (B, S), 1 for a token and 0 for padding. Defaults to None: where ids are not 0.
+        """
+        real = ops.not_equal(source, PAD_ID) if real is None else real
+        if not self.config.source_end:
+            is_text = ops.not_equal(source, END_ID)
+            real = ops.cast(real, "float32") * ops.cast(is_text, "float32")
+        return additive_mask(real)
 
     def _run(self, inputs: Tensor, training: bool | None) -> tuple[Encoded, Decoded]:
-        source_mask = (
-            additive_mask(inputs["source_mask"])
-            if "source_mask" in inputs
-            else padding_mask(inputs["source"])
-        )
+        source_mask = self._source_mask(inputs["source"], inputs.get("source_mask"))
         encoded = self.encode(inputs["source"], training, source_mask)
         memory = (encoded.output, prefixed_mask(self.config.source_prefix, source_mask))
         return encoded, self._decode_target(inputs["target"], memory, training)

@@ -39,8 +39,9 @@ def command(
         typer.Argument(
             metavar="MODEL",
             help="A folder in Hugging Face's layout, with config.json (MarianMT as in opus-mt, "
-            "M2M100, NLLB, mBART-50); the name of such a model on the Hugging Face hub, such as "
-            "OWNER/MODEL; or a Marian .npz file.",
+            "M2M100, NLLB, mBART-50), or of CTranslate2, with model.bin; the name of such a model "
+            "on the Hugging Face hub, such as OWNER/MODEL; an .argosmodel file of Argos Translate; "
+            "or a Marian .npz file.",
         ),
     ],
     out: Annotated[
@@ -89,8 +90,8 @@ def command(
         typer.Option(
             metavar="FILE",
             help=(
-                "For an .npz file: the SentencePiece model of both sides. If the sides differ, "
-                "repeat the option: source, then target."
+                "For an .npz file, or a CTranslate2 folder without it: the SentencePiece model of "
+                "both sides. If the sides differ, repeat the option: source, then target."
             ),
             rich_help_panel=MODEL,
         ),
@@ -104,12 +105,13 @@ def command(
     """
     from tfk_transformer.importing.hub import is_name
     from tfk_transformer.importing.hugging_face import model_folder, path_problems
+    from tfk_transformer.importing.hugging_face.path_problems import is_ctranslate2_folder
 
     check_input_files(probes=probes)
     check_new_folder(out)
     if not is_name(model):
         path_problems.check_model_path(Path(model))
-    if Path(model).is_dir():
+    if Path(model).is_dir() and not is_ctranslate2_folder(Path(model)):
         model_folder.check_model_files(Path(model), [model_folder.CONFIG])
     texts = read_small_text(probes).splitlines() if probes else []
     with lock(out), steps(quiet, verbose) as begin:

@@ -4,7 +4,13 @@ from collections.abc import Iterable
 from pathlib import Path
 
 NPZ = ".npz"
-EXPECTED = f"a folder in Hugging Face's layout, or an {NPZ} file of Marian"
+ARGOS_SUFFIX = ".argosmodel"
+ARGOS_MODEL_FOLDER = "model"  # of a package of Argos Translate: a folder of CTranslate2
+CTRANSLATE2_BINARY = "model.bin"
+EXPECTED = (
+    "a folder in Hugging Face's layout or of CTranslate2, "
+    f"an {ARGOS_SUFFIX} file, or an {NPZ} file of Marian"
+)
 MODEL_PART = "one file of a model; pass the folder with config.json, weights and tokenizers"
 # By the suffix of a file: the type and the remedy.
 FILE_TYPES = {
@@ -13,7 +19,8 @@ FILE_TYPES = {
     **dict.fromkeys(
         (".ckpt", ".pt", ".pth"),
         "a checkpoint of PyTorch; convert it to a folder of transformers with the script of its "
-        "family, and pass that",
+        "family, or to one of CTranslate2 with ct2-fairseq-converter or "
+        "ct2-opennmt-py-converter, and pass that",
     ),
     ".gguf": "weights for llama.cpp; pass the folder of the model that they were converted from",
     ".onnx": "an exported file; pass the folder of the model that it was exported from",
@@ -31,7 +38,6 @@ FOLDER_TYPES = {
     "source.model": "a bundle of this library, which needs no import",
     "saved_model.pb": "a SavedModel; import the model that it was exported from",
     f"*{NPZ}": "files of Marian; pass {path} and its SentencePiece models (vocab)",
-    "model.bin": "a folder of CTranslate2; import the model that it was converted from",
     "*.gguf": "weights for llama.cpp; import the model that they were converted from",
     "adapter_config.json": "an adapter; merge it into its base model, and save the result",
     "tf_model.h5": "weights of TensorFlow only; save the model with PyTorch",
@@ -42,13 +48,19 @@ FOLDER_TYPES = {
 LFS_POINTER = b"version https://git-lfs.github.com/spec/"
 
 
+def is_ctranslate2_folder(path: Path) -> bool:
+    """Return whether a path is a folder of CTranslate2 or an unpacked package of Argos."""
+    folders = (path, path / ARGOS_MODEL_FOLDER)
+    return any((folder / CTRANSLATE2_BINARY).is_file() for folder in folders)
+
+
 def check_model_path(path: Path) -> None:
-    """Refuse a path that is neither a folder nor an .npz file.
+    """Refuse a path that is neither a folder nor a file that is imported.
 
     Raises:
         ValueError: with the type of the file, and the remedy.
     """
-    if path.is_dir() or (path.is_file() and path.suffix == NPZ):
+    if path.is_dir() or (path.is_file() and path.suffix in (NPZ, ARGOS_SUFFIX)):
         return
     if path.exists():
         problem = FILE_TYPES.get(path.suffix.lower(), "a file of another type; pass a folder")

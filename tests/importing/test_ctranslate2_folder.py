@@ -1,0 +1,600 @@
+"""Folders of CTranslate2 and packages of Argos Translate, compared with CTranslate2's own
+translations and with this project's export.
+"""
+
+import json
+import os
+import re
+import shutil
+import struct
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+import sentencepiece
+from ctranslate2_folder import (
+    D,
+    F,
+    change_config,
+    write_fairseq,
+    write_marian,
+    write_opennmt_py,
+    write_opennmt_tf,
+)
+from marian_folder import random_texts, sentences
+from random_translators import OPTIONS, of_transformer
+from typer.testing import CliRunner
+
+from tfk_transformer.cli import main
+from tfk_transformer.config.search_settings import SearchSettings
+from tfk_transformer.constants import END_ID, UNKNOWN_ID
+from tfk_transformer.generation.limits import Limits
+from tfk_transformer.importing.ctranslate2_folder import argos, binary_file
+from tfk_transformer.importing.ctranslate2_folder.binary_file import open_binary
+from tfk_transformer.importing.ctranslate2_folder.tokens import read_vocabularies
+from tfk_transformer.importing.model_import import import_model
+from tfk_transformer.pipelines.translator import Translator
+from tfk_transformer.tokenizers.subword_tokenizer import SubwordTokenizer
+
+pytest.importorskip("ctranslate2")
+pytestmark = pytest.mark.filterwarnings("default::UserWarning:ctranslate2")
+
+CASES = {
+    "OpenNMT-py, int8": (write_opennmt_py, "int8"),
+    "OpenNMT-tf, float16": (write_opennmt_tf, "float16"),
+    "fairseq, float32": (write_fairseq, None),
+    "Marian, int16": (write_marian, "int16"),
+}
+OWN = ("plain", "post", "post_dropout", "marian")
+
+
+def weights_of(translator):
+    return {name: np.asarray(array) for name, array in translator.model.named_weights.items()}
+
+
+def refused(path, **options):
+    """The message of a refusal, which is one line."""
+    with pytest.raises(ValueError) as error:
+        import_model(path, **options)
+    assert "\n" not in str(error.value)
+    assert len(str(error.value)) < 2000
+    return str(error.value)
+
+
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory):
+    """A folder as OpenNMT-py's, which tests copy and change."""
+    return write_opennmt_py(tmp_path_factory.mktemp("ctranslate2") / "folder")
+
+
+@pytest.fixture
+def folder(plain, tmp_path):
+    return Path(shutil.copytree(plain, tmp_path / "copy"))
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_translations_equal_ctranslate2(case, tmp_path):
+    """CTranslate2 computes in float32, so that quantized weights have the same values."""
+    import ctranslate2
+
+    write, quantization = CASES[case]
+    translator = import_model(write(tmp_path / "folder", quantization=quantization))
+    draw = np.random.default_rng(3)
+    pieces = np.array(translator.source_tokenizer.text_ids())
+    sources = [draw.choice(pieces, draw.integers(1, 9)) for _ in range(60)]
+    ids = np.zeros((60, 10), "int32")
+    for row, source in zip(ids, sources, strict=True):
+        row[: len(source) + 1] = [*source, END_ID]
+    engine = ctranslate2.Translator(
+        str(tmp_path / "folder"), compute_type="float32", intra_threads=1
+    )
+    texts = [translator.source_tokenizer.pieces_of(source) for source in sources]
+    for beam_size in (1, 4):
+        settings = SearchSettings(
+            beam_size=beam_size, length_penalty=0, max_length_factor=1000, max_length=20
+        )
+        ours = translator.functions.generate(ids, Limits(**settings.as_dict()))
+        # CTranslate2 divides by length ** length_penalty. With 0 it ends its search by another
+        # rule, and with its default of at least 1 token no translation is empty.
+        theirs = engine.translate_batch(
+            texts,
+            beam_size=beam_size,
+            length_penalty=1e-6,
+            min_decoding_length=0,
+            max_decoding_length=20,
+            return_scores=True,
+        )
+        rows = [[i for i in row if i != END_ID] for row in ours.ids.numpy()[:, 0]]
+        hypotheses = [translator.target_tokenizer.pieces_of(row) for row in rows]
+        assert [result.hypotheses[0] for result in theirs] == hypotheses
+        assert len(set(map(tuple, hypotheses))) > 10
+        scores = [result.scores[0] for result in theirs]
+        np.testing.assert_allclose(ours.scores.numpy()[:, 0], scores, rtol=1e-5, atol=1e-4)
+
+
+@pytest.mark.parametrize("name", OWN)
+def test_own_export_reads_back_exactly(name, tmp_path):
+    from tfk_transformer.export.to_libraries.ctranslate2_files import write_ctranslate2
+
+    tokenizer = SubwordTokenizer.train(sentences("source", 100), 40)
+    sizes = {"source_vocab_size": 40, "target_vocab_size": 40}
+    ours = of_transformer(tokenizer, **{**OPTIONS[name], **sizes})
+    tokens = tokenizer.pieces_of(range(1, 40))
+    write_ctranslate2(ours.model, ["<pad>", *tokens], ["<pad>", *tokens], tmp_path / "folder")
+    for side in ("source", "target"):
+        tokenizer.save(tmp_path / "folder" / f"{side}.model")
+    read = import_model(tmp_path / "folder")
+    expected = weights_of(ours)
+    bias = expected.pop("output/bias", np.zeros(40, "float32"))
+    weights = weights_of(read)
+    # The export gives padding and the start token no probability.
+    np.testing.assert_array_equal(weights.pop("output/bias")[END_ID:], bias[END_ID:])
+    assert set(weights) == set(expected)
+    for part, array in expected.items():
+        np.testing.assert_array_equal(weights[part], array, err_msg=part)
+    options = ("positions", "max_length", "norm_epsilon", "tie_embeddings", "ff_activation")
+    config = ours.model.config
+    assert [getattr(read.model.config, option) for option in options] == [
+        getattr(config, option) for option in options
+    ]
+    texts = random_texts(60)
+    assert read.source_tokenizer.encode(texts) == tokenizer.encode(texts)
+    assert read.target_tokenizer.encode(texts) == tokenizer.encode(texts)
+
+
+@pytest.mark.long  # exports a bundle and searches with both
+def test_exported_bundle_translates_alike(tmp_path):
+    """Its translations are those of the bundle, which must not predict padding."""
+    tokenizer = SubwordTokenizer.train(sentences("source", 100), 40)
+    ours = of_transformer(
+        tokenizer, **OPTIONS["marian"], source_vocab_size=40, target_vocab_size=40
+    )
+    bias = ours.model.named_weights["output/bias"]
+    bias.assign(np.where(np.arange(40) < END_ID, -1e9, np.asarray(bias)))
+    ours.save(tmp_path / "bundle")
+    ours.export(tmp_path / "out", format="ctranslate2")
+    arguments = ["import", str(tmp_path / "out"), "--out", str(tmp_path / "again")]
+    done = CliRunner().invoke(main.app, arguments)
+    assert done.exit_code == 0, done.output
+    assert done.output.splitlines()[0] == "CTranslate2: out, license: not stated"
+    again = Translator.load(tmp_path / "again")
+    texts = sentences("source", 20, seed=4)
+    results = [each.translate(texts, beam_size=4) for each in (ours, again)]
+    assert results[0] == results[1]
+
+
+def test_texts_have_the_folder_tokens(plain):
+    translator = import_model(plain)
+    texts = random_texts(300)
+    for side, tokenizer in (
+        ("source", translator.source_tokenizer),
+        ("target", translator.target_tokenizer),
+    ):
+        processor = sentencepiece.SentencePieceProcessor(model_file=str(plain / f"{side}.spm"))
+        tokens = json.loads((plain / f"{side}_vocabulary.json").read_text())
+        table = weights_of(translator)[f"{side}_embedding/embeddings"]
+        unknown = table[UNKNOWN_ID]
+        rows = open_binary(plain / "model.bin").arrays()
+        names = {"source": "encoder/embeddings_0/weight", "target": "decoder/embeddings/weight"}
+        expected = rows.read(names[side])
+        for ids, pieces in zip(
+            tokenizer.encode(texts), processor.encode(texts, out_type=str), strict=True
+        ):
+            # The target's model segments further if its vocabulary lacks a piece.
+            if side == "source":
+                wanted = [
+                    expected[tokens.index(piece)] if piece in tokens else unknown
+                    for piece in pieces
+                ]
+                np.testing.assert_array_equal(table[ids], np.reshape(wanted, (-1, D)))
+            elif set(pieces) <= set(tokens):
+                assert tokenizer.pieces_of(ids) == pieces
+
+
+def test_hidden_end_changes_nothing(plain):
+    """Without an end token, as with one that is hidden, whatever its embedding is."""
+    model = import_model(plain).model
+    source = np.array([[7, 9, 8, END_ID, 0]])
+    inputs = {"source": source, "target": np.array([[1, 5, 6]])}
+    logits = np.array(model(inputs))
+    table = model.named_weights["source_embedding/embeddings"]
+    table.assign(np.array(table) + 9.0 * (np.arange(table.shape[0]) == END_ID)[:, None])
+    np.testing.assert_allclose(np.array(model(inputs)), logits, atol=1e-5)
+    shorter = {**inputs, "source": source[:, :3]}
+    np.testing.assert_allclose(np.array(model(shorter)), logits, atol=1e-5)
+    masked = {**inputs, "source_mask": (source != 0).astype("float32")}
+    np.testing.assert_allclose(np.array(model(masked)), logits, atol=1e-5)
+
+
+def test_language_tokens_are_prefixes(tmp_path):
+    import ctranslate2
+    from marian_folder import pieces_of, trained
+
+    folder = write_fairseq(tmp_path / "folder")
+    tokens = ["<s>", "<pad>", "</s>", "<unk>", "__de__", "__en__"]
+    tokens += pieces_of(trained("target", 67))[5:]
+    (folder / "shared_vocabulary.json").write_text(json.dumps(tokens))
+    assert "source_language: expected one of the 2 languages" in refused(folder)
+    translator = import_model(folder, source_language="de", target_language="en")
+    config = translator.model.config
+    pieces = translator.source_tokenizer.pieces_of([*config.source_prefix, *config.target_prefix])
+    assert pieces == ["__de__", "</s>"]
+    table = weights_of(translator)["source_embedding/embeddings"]
+    rows = open_binary(folder / "model.bin").arrays().read("decoder/embeddings/weight")
+    np.testing.assert_array_equal(table[1], rows[tokens.index("__en__")])
+    assert translator.languages == ("de", "en")
+    engine = ctranslate2.Translator(str(folder), compute_type="float32", intra_threads=1)
+    texts = sentences("target", 20, seed=2)
+    ours = translator.translate(texts, beam_size=1, max_length=20, token_scores=True)
+    sources = [
+        translator.source_tokenizer.pieces_of(ids)
+        for ids in translator.source_tokenizer.encode(texts)
+    ]
+    theirs = engine.translate_batch(
+        [["__de__", *source] for source in sources],
+        target_prefix=[["__en__"]] * 20,
+        beam_size=1,
+        min_decoding_length=0,
+        max_decoding_length=21,  # which counts the prefix
+    )
+    for translation, result in zip(ours, theirs, strict=True):
+        tokens = translation.hypotheses[0].tokens
+        assert [token for token in tokens if token != "</s>"] == result.hypotheses[0][1:]
+
+
+def rewritten(path, version, dtypes=None, attributes=None):
+    """Write a file again in another version, with arrays in place of aliases."""
+    file = open_binary(path)
+    dtypes = dtypes or {}
+    parts = []
+    arrays = {name: file._values(name) for name in file.variables}
+    for name, array in {**arrays, **(attributes or {})}.items():
+        dtype = file.variables[name].dtype if name in file.variables else str(array.dtype)
+        dtype = dtypes.get(dtype, dtype)
+        if dtype == "bfloat16":
+            content = (array.view("uint32") >> 16).astype("uint16").tobytes()
+        else:
+            content = array.astype(dtype).tobytes()
+        width = 2 if dtype == "bfloat16" else np.dtype(dtype).itemsize
+        number = binary_file.DTYPES.index(dtype) if version >= 4 else width
+        size = len(content) if version >= 4 else array.size
+        parts.append(
+            text(name)
+            + struct.pack(f"<B{array.ndim}IBI", array.ndim, *array.shape, number, size)
+            + content
+        )
+    header = struct.pack("<I", version) + text("TransformerSpec") + struct.pack("<I", file.revision)
+    aliases = struct.pack("<I", 0) if version >= 3 else b""
+    path.write_bytes(header + struct.pack("<I", len(parts)) + b"".join(parts) + aliases)
+
+
+def text(name):
+    return struct.pack("<H", len(name) + 1) + name.encode() + b"\0"
+
+
+@pytest.mark.parametrize(
+    ("content", "tokens"),
+    [
+        (b"a\nb\r\nc\n", ["a", "b\r", "c", "<unk>"]),
+        (b"a\r\n<unk>\r\n\r\n", ["a", "<unk>", ""]),
+        ("\u2028\n<unk>".encode(), ["\u2028", "<unk>"]),
+    ],
+)
+def test_vocabulary_lines_are_tokens(tmp_path, content, tokens):
+    (tmp_path / "shared_vocabulary.txt").write_bytes(content)
+    assert read_vocabularies(tmp_path, "<unk>") == (tokens, tokens)
+
+
+@pytest.mark.parametrize("version", [2, 3, 5])
+def test_earlier_versions_are_read(plain, folder, version):
+    expected = weights_of(import_model(plain))
+    strings = {"unk_token": "<unk>", "bos_token": "<s>", "eos_token": "</s>"}
+    attributes = {
+        name: np.frombuffer(value.encode(), "int8").astype("int8")
+        for name, value in strings.items()
+    }
+    attributes |= {"with_source_eos": np.int8(1), "with_target_bos": np.int8(0)}
+    int16 = {"int16": "int8"}  # of the numbers of heads, which these versions had in int8
+    rewritten(folder / "model.bin", version, int16, attributes)
+    (folder / "config.json").unlink()
+    for side in ("source", "target"):
+        tokens = json.loads((folder / f"{side}_vocabulary.json").read_text())
+        (folder / f"{side}_vocabulary.json").unlink()
+        (folder / f"{side}_vocabulary.txt").write_text("\n".join(tokens) + "\n", "utf-8")
+    translator = import_model(folder)
+    assert translator.model.config.source_end
+    weights = weights_of(translator)
+    end = weights["target_embedding/embeddings"][END_ID]
+    np.testing.assert_array_equal(weights["target_embedding/embeddings"][1], end)
+    for name in ("encoder/layer_0/attention/query", "source_embedding/embeddings"):
+        np.testing.assert_array_equal(weights[name], expected[name])
+
+
+def test_bfloat16_is_read(plain, folder):
+    rewritten(folder / "model.bin", 6, {"float32": "bfloat16"})
+    weights = weights_of(import_model(folder))
+    for name, array in weights_of(import_model(plain)).items():
+        np.testing.assert_allclose(weights[name], array, rtol=2**-7)
+
+
+UNSUPPORTED = [
+    ({"with_relative_position": True}, "relative positions"),
+    ({"ffn_glu": True}, "gated feed-forward blocks"),
+    ({"rms_norm": True}, "RMS norms"),
+    ({"multi_query_attention": True}, "one key head for all query heads"),
+    ({"num_source_embeddings": 2}, "several features of a source token"),
+]
+
+
+@pytest.mark.parametrize(("options", "layers"), UNSUPPORTED, ids=str)
+def test_unsupported_layers_are_named(folder, options, layers):
+    from ctranslate2.specs import TransformerSpec
+
+    spec = TransformerSpec.from_config((1, 1), 2, **options)
+    spec._visit(lambda layer, name, value: value is None and set_zeros(layer, name))
+    spec._visit(lambda layer, name, value: to_variable(layer, name, value))
+    spec._serialize(str(folder / "model.bin"))
+    assert f"{folder / 'model.bin'} does not load: expected layers that" in refused(folder)
+    assert layers in refused(folder)
+
+
+def set_zeros(layer, name):
+    setattr(layer, name.rpartition("/")[2], np.zeros((1, 1), "float32"))
+
+
+def to_variable(layer, name, value):
+    from ctranslate2.specs.model_spec import NumpyVariable
+
+    if isinstance(value, bool):
+        value = np.int8(value)
+    if isinstance(value, np.ndarray | np.generic):
+        setattr(layer, name.rpartition("/")[2], NumpyVariable(np.asarray(value)))
+
+
+def patched(folder, old, new):
+    path = folder / "model.bin"
+    content = path.read_bytes()
+    assert content.count(old) == 1
+    path.write_bytes(content.replace(old, new))
+
+
+@pytest.mark.parametrize(
+    ("spec", "part"),
+    [
+        ("TransformerDecoderSpec", "got a decoder-only language model"),
+        ("WhisperSpec", "got Whisper, which reads audio"),
+        ("Wav2Vec2Spec", "got wav2vec 2.0, which reads audio"),
+        ("OtherSpec", "got the specification 'OtherSpec'"),
+    ],
+)
+def test_other_architectures_are_named(folder, spec, part):
+    patched(folder, text("TransformerSpec"), text(spec))
+    assert part in refused(folder)
+
+
+@pytest.mark.parametrize(
+    ("number", "part"),
+    [(1, "the activation gelu with tanh"), (4, "gelu with sigmoid"), (9, "the activation 9")],
+)
+def test_other_activations_are_named(folder, number, part):
+    for stack in ("encoder", "decoder"):
+        old = text(f"{stack}/activation") + struct.pack("<BBIb", 0, 1, 1, 0)
+        patched(folder, old, old[:-1] + bytes([number]))
+    assert part in refused(folder)
+
+
+def test_truncated_files_are_one_line(folder):
+    path = folder / "model.bin"
+    content = path.read_bytes()
+    draw = np.random.default_rng(1)
+    for size in [*range(40), *draw.integers(40, len(content), 40)]:
+        path.write_bytes(content[:size])
+        assert "does not load" in refused(folder)
+
+
+@pytest.mark.long  # imports 100 damaged files
+def test_damaged_files_are_one_line(folder):
+    """A changed byte is refused in one line, or has changed a number of a weight."""
+    path = folder / "model.bin"
+    content = path.read_bytes()
+    draw = np.random.default_rng(2)
+    for position in [*range(60), *draw.integers(0, len(content), 40)]:
+        damaged = bytearray(content)
+        damaged[position] ^= 1 << draw.integers(8)
+        path.write_bytes(damaged)
+        try:
+            import_model(folder)
+        except ValueError as error:
+            assert "\n" not in str(error)
+
+
+@pytest.mark.parametrize(
+    ("change", "part"),
+    [
+        (lambda content: struct.pack("<I", 7) + content[4:], "binary version 2 to 6, got 7"),
+        (lambda content: b"PK\3\4" + content[4:], "binary version 2 to 6, got 67,324,752"),
+        (
+            lambda content: content[:26] + struct.pack("<I", 2**32 - 1) + content[30:],
+            "at most 10,000 arrays, got 4,294,967,295",
+        ),
+        (
+            lambda content: content[:30] + text("x") + struct.pack("<B4IBI", 4, *[2**31] * 4, 0, 0),
+            "bytes for 'x' of shape (2147483648",
+        ),
+        (
+            lambda content: content[:30] + text("x") + struct.pack("<BIBI", 1, 2**30, 1, 2**30),
+            "got 1,073,741,824, with 0 bytes left",
+        ),
+        (
+            lambda content: content[:30] + text("x") + struct.pack("<BBI", 0, 77, 4),
+            "'x' has the unknown type 77",
+        ),
+        (
+            lambda content: (
+                content[:26] + struct.pack("<II", 0, 1) + text("a/b/weight") + text("c")
+            ),
+            "expected an array 'c'",
+        ),
+    ],
+)
+def test_hostile_headers_are_named(folder, change, part):
+    path = folder / "model.bin"
+    path.write_bytes(change(path.read_bytes()))
+    assert part in refused(folder)
+
+
+@pytest.mark.parametrize(
+    ("name", "shape"),
+    [
+        ("decoder/projection/weight", (5, D)),
+        ("decoder/projection/bias", (5,)),
+        ("decoder/embeddings/weight", (90, D + 1)),
+        ("encoder/layer_1/ffn/linear_1/weight", (D, F + 1)),
+        ("decoder/layer_9/ffn/linear_1/weight", (D, F)),
+    ],
+)
+def test_wrong_shapes_are_named(folder, name, shape):
+    rewritten(folder / "model.bin", 6, attributes={name: np.ones(shape, "float32")})
+    assert f"'{name}' " in refused(folder)
+
+
+def test_nonfinite_weights_are_refused(folder):
+    name = "encoder/layer_0/ffn/linear_0/weight"
+    array = np.full((F, D), np.nan, "float32")
+    rewritten(folder / "model.bin", 6, attributes={name: array})
+    assert f"{F * D} NaN or infinite numbers in '{name}'" in refused(folder)
+
+
+def test_wrong_scales_are_named(tmp_path):
+    folder = write_opennmt_py(tmp_path / "folder", quantization="int8")
+    file = open_binary(folder / "model.bin")
+    scale = file.variables["encoder/layer_0/ffn/linear_0/weight_scale"]
+    content = bytearray((folder / "model.bin").read_bytes())
+    content[scale.offset : scale.offset + 4] = struct.pack("<f", 0)
+    (folder / "model.bin").write_bytes(content)
+    message = f"expected a positive scale for each of the {F} rows as 'encoder/layer_0/ffn/"
+    assert message in refused(folder)
+
+
+@pytest.mark.parametrize(
+    ("changes", "part"),
+    [
+        ({"decoder_start_token": None}, "expected a decoder_start_token in"),
+        ({"eos_token": "</end>"}, "with </end>, got 65 tokens without it"),
+        ({"eos_token": ["x"]}, "eos_token"),
+        ({"layer_norm_epsilon": -1}, "layer_norm_epsilon"),
+        ({"add_source_eos": "maybe"}, "add_source_eos"),
+    ],
+)
+def test_wrong_config_values_are_named(folder, changes, part):
+    change_config(folder, **changes)
+    assert part in refused(folder)
+
+
+def test_missing_files_are_named(folder, tmp_path):
+    (folder / "target.spm").unlink()
+    assert "expected source.spm and target.spm, or sentencepiece.model in" in refused(folder)
+    other = tmp_path / "other.model"
+    shutil.copy(folder / "source.spm", other)
+    assert f"got {other}, of whose" in refused(folder, vocab=[other])
+    (folder / "source_vocabulary.json").unlink()
+    assert "got no source_vocabulary.json" in refused(folder, vocab=[other])
+    (folder / "source_vocabulary.json").write_text('[1, {"a": 2}]')
+    assert "expected a list of tokens in" in refused(folder, vocab=[other])
+    with (folder / "source_vocabulary.json").open("wb") as file:
+        file.truncate(3 * 2**30)
+    assert "source_vocabulary.json: expected a file of at most" in refused(folder, vocab=[other])
+
+
+def packed(path, folder, *, root="translate-xx_yy-1_0/", **metadata):
+    """Write a package as Argos Translate does."""
+    values = {"from_code": "de", "to_code": "en", "package_version": "1.3", **metadata}
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name in ("model.bin", "config.json", "shared_vocabulary.json"):
+            archive.write(folder / name, f"{root}model/{name}")
+        archive.write(folder / "sentencepiece.model", f"{root}sentencepiece.model")
+        archive.writestr(f"{root}metadata.json", json.dumps(values))
+        archive.writestr(f"{root}README.md", "---\nlicense: cc0-1.0\n---\n")
+        archive.writestr(f"{root}stanza/resources.json", "{}")
+    return path
+
+
+@pytest.fixture(scope="module")
+def package(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("argos")
+    write_marian(folder / "model")
+    return packed(folder / "de_en.argosmodel", folder / "model")
+
+
+def test_argos_package_is_imported(package, tmp_path):
+    arguments = ["import", str(package), "--out", str(tmp_path / "bundle"), "--json"]
+    done = CliRunner().invoke(main.app, arguments)
+    assert done.exit_code == 0, done.output
+    facts = json.loads(done.stdout)
+    assert {name: facts[name] for name in ("family", "name", "license", "source_language")} == {
+        "family": "CTranslate2",
+        "name": "de_en 1.3",
+        "license": "cc0-1.0",
+        "source_language": "de",
+    }
+    bundle = Translator.load(tmp_path / "bundle")
+    assert bundle.languages == ("de", "en")
+    expected = weights_of(import_model(package.parent / "model"))
+    with zipfile.ZipFile(package) as archive:
+        archive.extractall(tmp_path / "packages")
+    unpacked = import_model(tmp_path / "packages" / "translate-xx_yy-1_0")
+    assert unpacked.origin["name"] == "de_en 1.3"
+    for translator in (bundle, unpacked):
+        for name, array in weights_of(translator).items():
+            np.testing.assert_array_equal(array, expected[name], err_msg=name)
+
+
+def test_hostile_packages_are_named(package, tmp_path):
+    path = tmp_path / "hostile.argosmodel"
+    content = package.read_bytes()
+    path.write_bytes(content[: len(content) // 2])
+    assert f"Argos Translate: {path} does not load: File is not a zip file" in refused(path)
+    damaged = bytearray(content)
+    damaged[100] ^= 255
+    path.write_bytes(damaged)
+    assert "does not load" in refused(path)
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("a.txt", "a")
+    assert "expected a package with one model/model.bin in" in refused(path)
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("x/model/model.bin", bytes(10**7))
+    assert "bytes for model/model.bin in" in refused(path)
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("x/model/model.bin", b"1")
+        archive.writestr("x/metadata.json", bytes(10**7))
+    assert "bytes for metadata.json in" in refused(path)
+
+
+def test_package_files_stay_inside(package, tmp_path):
+    """Names in an archive are never used as paths."""
+    path = tmp_path / "folder" / "outside.argosmodel"
+    path.parent.mkdir()
+    packed(path, package.parent / "model", root="../../outside/")
+    with argos.unpacked(path) as folder:
+        assert (folder / "model" / "model.bin").is_file()
+    assert sorted(os.listdir(tmp_path)) == ["folder"]
+    assert not folder.exists()
+
+
+def test_packages_with_prefixes_are_refused(package, tmp_path):
+    path = packed(tmp_path / "a.argosmodel", package.parent / "model", target_prefix="__en__")
+    assert "got target_prefix '__en__' in" in refused(path)
+
+
+def test_folder_reads_without_ctranslate2(plain):
+    code = (
+        "import sys; sys.modules['ctranslate2'] = None\n"
+        "from tfk_transformer.importing.model_import import import_model\n"
+        f"print(import_model({str(plain)!r}).origin['family'])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.stdout.strip() == "CTranslate2", done.stderr
+    assert not re.search("Traceback", done.stderr)

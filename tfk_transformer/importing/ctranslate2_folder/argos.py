@@ -1,0 +1,127 @@
+"""Packages of Argos Translate: a zip archive of a folder of CTranslate2 and a SentencePiece model.
+
+The layout is from argostranslate/package.py of argos-translate.
+"""
+
+import contextlib
+import shutil
+import tempfile
+import zipfile
+import zlib
+from collections.abc import Iterator
+from pathlib import Path, PurePosixPath
+from typing import NamedTuple
+
+from tfk_transformer.config.small_files import (
+    MAX_CONFIG_BYTES,
+    MAX_VOCABULARY_BYTES,
+    read_json_object,
+)
+from tfk_transformer.config.words import shorten
+from tfk_transformer.importing.hugging_face.model_folder import first_line
+from tfk_transformer.importing.hugging_face.path_problems import (
+    ARGOS_MODEL_FOLDER,
+    CTRANSLATE2_BINARY,
+)
+from tfk_transformer.importing.languages import Languages
+from tfk_transformer.sentences.languages import is_language
+
+METADATA = "metadata.json"
+MAX_MEMBERS = 10_000  # a package has about 20
+# Weights in float32 become at most a tenth smaller, and quantized ones at most a half.
+MAX_COMPRESSION = 20
+# The files of a package that an import reads, and their largest sizes. None: as in the archive.
+PACKAGE_FILES: dict[str, int | None] = {
+    METADATA: MAX_CONFIG_BYTES,
+    "README.md": MAX_CONFIG_BYTES,
+    "sentencepiece.model": MAX_VOCABULARY_BYTES,
+    "bpe.model": MAX_VOCABULARY_BYTES,
+    f"{ARGOS_MODEL_FOLDER}/config.json": MAX_CONFIG_BYTES,
+    **{
+        f"{ARGOS_MODEL_FOLDER}/{side}_vocabulary.{suffix}": MAX_VOCABULARY_BYTES
+        for side in ("shared", "source", "target")
+        for suffix in ("json", "txt")
+    },
+    f"{ARGOS_MODEL_FOLDER}/{CTRANSLATE2_BINARY}": None,
+}
+
+
+class Package(NamedTuple):
+    """The description of a package."""
+
+    name: str | None
+    languages: Languages
+
+
+def read_package(folder: Path) -> Package:
+    """Return the description of an unpacked package, without languages if there is none.
+
+    Raises:
+        ValueError: if the model expects a token before every target.
+    """
+    path = folder / METADATA
+    values = read_json_object(path) if path.is_file() else {}
+    if prefix := values.get("target_prefix"):
+        raise ValueError(
+            f"folder: expected a package for one pair of languages, got target_prefix "
+            f"{shorten(repr(prefix))} in {path}; such a package cannot be imported."
+        )
+    codes = [values.get(name) for name in ("from_code", "to_code")]
+    source, target = (code if is_language(code) else None for code in codes)
+    version = values.get("package_version")
+    name = f"{source}_{target} {version}" if source and target and version else None
+    return Package(name and shorten(name), Languages(source, target))
+
+
+@contextlib.contextmanager
+def unpacked(path: Path) -> Iterator[Path]:
+    """Unpack the files of a package that an import reads into a temporary folder.
+
+    Raises:
+        ValueError: if the file is not such an archive, or a file in it is too large.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            with zipfile.ZipFile(path) as archive:
+                _unpack(archive, path, Path(folder))
+        except (
+            zipfile.BadZipFile,
+            zlib.error,
+            EOFError,
+            NotImplementedError,  # an unknown compression
+            OSError,
+            RuntimeError,  # a password
+        ) as error:
+            raise ValueError(
+                f"Argos Translate: {path} does not load: {first_line(error)}"
+            ) from None
+        yield Path(folder)
+
+
+def _unpack(archive: zipfile.ZipFile, path: Path, folder: Path) -> None:
+    members = archive.infolist()
+    binaries = [
+        member
+        for member in members[:MAX_MEMBERS]
+        if PurePosixPath(member.filename).parts[-2:] == (ARGOS_MODEL_FOLDER, CTRANSLATE2_BINARY)
+    ]
+    if len(binaries) != 1 or len(members) > MAX_MEMBERS:
+        raise ValueError(
+            f"Argos Translate: expected a package with one {ARGOS_MODEL_FOLDER}/"
+            f"{CTRANSLATE2_BINARY} in {path}, got {len(binaries)} in {len(members):,} files."
+        )
+    root = binaries[0].filename.removesuffix(f"{ARGOS_MODEL_FOLDER}/{CTRANSLATE2_BINARY}")
+    (folder / ARGOS_MODEL_FOLDER).mkdir()
+    by_name = {member.filename: member for member in members}
+    for name, max_bytes in PACKAGE_FILES.items():
+        if (member := by_name.get(root + name)) is None:
+            continue
+        allowed = MAX_COMPRESSION * member.compress_size if max_bytes is None else max_bytes
+        if member.file_size > allowed:
+            raise ValueError(
+                f"Argos Translate: expected at most {allowed:,} bytes for {name} in {path}, got "
+                f"{member.file_size:,} bytes."
+            )
+        # An archive that has more bytes than it states is refused by its reader.
+        with archive.open(member) as source, (folder / name).open("wb") as target:
+            shutil.copyfileobj(source, target)
