@@ -24,6 +24,8 @@ from tfk_transformer.export.to_onnx.onnx_matmul import (
     RowStatistics,
 )
 from tfk_transformer.export.to_onnx.operator_writer import OperatorWriter
+from tfk_transformer.inference.step_tensors import cache_shapes, memory_shapes
+from tfk_transformer.inference.streaming import empty_cache
 from tfk_transformer.models.token_model import TokenModel
 
 Arrays: TypeAlias = list[np.ndarray]
@@ -169,19 +171,17 @@ def _observed_rows(model: TokenModel, sources: np.ndarray, targets: np.ndarray) 
     products, without padding.
     """
     config = model.config
-    widths: dict[str, int] = {}  # of keys and values
-    for layer in range(config.decoder_layers):
-        widths |= {f"key_{layer}": config.query_width, f"value_{layer}": config.value_width}
+    shapes = cache_shapes(config)
     step_inputs = [
         _input("tokens", 2, ir.DataType.INT32),
         _input("position", 0, ir.DataType.INT32),
         _input("lineage", 4),
     ]
-    step_inputs += [_input(name, 4) for name in widths]
+    step_inputs += [_input(name, 4) for name in shapes]
     read: ObservedGraph | None = None
     prompts = sources
     if config.architecture != "decoder":
-        step_inputs += [*(_input(f"memory_{name}", 4) for name in widths), _input("mask", 4)]
+        step_inputs += [_input(name, 4) for name in memory_shapes(config)]
         read = ObservedGraph(model, config, write_read, [_input("source", 2, ir.DataType.INT32)])
         prompts = np.zeros((len(targets), 0), "int32")
     # This step returns only the longer cache: computing the logits of a large vocabulary would take
@@ -198,10 +198,7 @@ def _observed_rows(model: TokenModel, sources: np.ndarray, targets: np.ndarray) 
         if read:
             memory, rows = read.run(sources[batch])
             yield _remove_padding(rows, memory[-1][:, 0, 0] == 0)
-        cache = [
-            np.zeros((len(batch), config.num_heads, 0, width), "float32")
-            for width in widths.values()
-        ]
+        cache = list(empty_cache(shapes, len(batch)).values())
         for length in range(1, lengths[batch].max() + 1):
             tokens = ids[batch, length - 1 : length]
             position = np.array(length - 1, "int32")

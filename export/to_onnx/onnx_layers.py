@@ -7,7 +7,7 @@ that it writes from the configuration and the weights, about 30 standard operato
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple, TypeAlias, cast
 
 import numpy as np
 import onnx_ir as ir
@@ -30,6 +30,7 @@ from tfk_transformer.export.to_onnx.onnx_matmul import (
     Int8MatMul,
     RowStatistics,
 )
+from tfk_transformer.export.to_onnx.onnx_ssru import SSRUWriter
 from tfk_transformer.export.to_onnx.operator_writer import OperatorWriter
 from tfk_transformer.layers.masks import HIDDEN
 from tfk_transformer.models.classifier import Classifier
@@ -37,6 +38,7 @@ from tfk_transformer.models.configured_model import ConfiguredModel
 from tfk_transformer.models.token_model import TokenModel
 
 OPEN_END = np.iinfo("int64").max  # the end of a slice to the last element
+Mixer: TypeAlias = StandardAttention | SSRUWriter  # what combines target positions
 
 
 class Profile(NamedTuple):
@@ -155,20 +157,85 @@ def _encode(
     hidden = op.Cast(is_hidden, to=ir.DataType.FLOAT.value)
     hidden = op.Mul(hidden, writer.constant("hidden", np.float32(HIDDEN)))
     mask = op.Unsqueeze(hidden, writer.ints(1, 2))
-    x = writer.embed("source", source, _first_positions(writer, "source", source))
+    positions = None if writer.is_relative else _source_positions(writer, source, is_hidden)
+    x = writer.embed("source", source, positions)
+    masks = _full_pass_masks(writer, "encoder", source, mask)
     for layer in range(config.encoder_layers):
         path = f"encoder/layer_{layer}"
         norm = f"{path}/attention_residual/norm"
         self_attention = attention(writer, f"{path}/attention", shape)
-        attended, _ = self_attention.to_itself(writer.enter(x, norm), mask)
+        attended, _ = self_attention.to_itself(writer.enter(x, norm), masks[layer])
         x = writer.feed_forward(writer.leave(x, attended, norm), path)
     return writer.finish(x, "encoder"), mask
+
+
+def _source_positions(writer: OperatorWriter, ids: ir.Value, is_hidden: ir.Value) -> ir.Value:
+    """Return the positions of a source's ids (B, S) with its additions: (S, D), or (B, S, D) for a
+    model with a suffix; see `models.prefixes.positions_with_suffix`.
+    """
+    suffix = len(getattr(writer.config, "source_suffix", ()))  # a classifier has none
+    if not suffix:
+        return _first_positions(writer, "source", ids)
+    op = writer.op
+    visible = op.Cast(op.Not(is_hidden), to=ir.DataType.INT64.value)
+    count = op.ReduceSum(visible, writer.ints(1), keepdims=1)  # (B, 1)
+    after = op.Add(count, writer.ints(*range(-suffix, 0)))
+    length = op.Sub(op.Shape(ids, start=1), writer.ints(suffix))
+    first = writer.constant("start", np.int64(0))
+    others = op.Range(first, op.Squeeze(length), writer.constant("one_step", np.int64(1)))
+    others = op.Expand(others, op.Concat(op.Shape(ids, end=1), length, axis=0))
+    return op.Gather(writer.positions("source"), op.Concat(after, others, axis=1))
 
 
 def _first_positions(writer: OperatorWriter, side: str, ids: ir.Value) -> ir.Value:
     """Return the positions (T, D) of ids (B, T)."""
     length = writer.op.Shape(ids, start=1)
     return _slice(writer, writer.positions(side), writer.ints(0), length, axis=0)
+
+
+def _full_pass_masks(
+    writer: OperatorWriter, stack: str, ids: ir.Value, mask: ir.Value
+) -> list[ir.Value]:
+    """Return each layer's mask for the self-attention of a full pass over ids (B, T)."""
+    if not writer.relative_tables(stack):
+        return [mask] * getattr(writer.config, f"{stack}_layers")
+    positions = _range(writer, writer.op.Shape(ids, start=1))
+    return writer.biased_masks(stack, mask, positions, positions)
+
+
+def _biased_step_masks(
+    writer: OperatorWriter, position: ir.Value, beams: ir.Value, lineage: ir.Value
+) -> list[ir.Value]:
+    """Return each layer's mask for the self-attention of a step.
+
+    Args:
+        writer: writer of the operators.
+        position: integers () or (N,), the positions of the new tokens.
+        beams: int64 [A, M].
+        lineage: additive mask (A, 1, N, P+T*M).
+    """
+    if not writer.relative_tables("decoder"):
+        return [lineage] * writer.config.decoder_layers
+    op = writer.op
+    queries = op.Reshape(op.Cast(position, to=ir.DataType.INT64.value), writer.ints(-1))
+    length = len(writer.config.target_prefix)
+    count = op.Shape(lineage, start=3)
+    if length:
+        count = op.Sub(count, writer.ints(length))
+    # A cache has M keys for each position after the prefix.
+    num_beams = _slice(writer, beams, writer.ints(1), writer.ints(2), axis=0)  # (1,): M
+    keys = op.Div(_range(writer, count), num_beams)
+    if length:
+        keys = op.Add(keys, writer.ints(length))
+        keys = op.Concat(writer.ints(*range(length)), keys, axis=0)
+    return writer.biased_masks("decoder", lineage, queries, keys)
+
+
+def _range(writer: OperatorWriter, count: ir.Value) -> ir.Value:
+    """Return int64 (n,), the numbers from 0 to n - 1, for n as (1,)."""
+    first = writer.constant("start", np.int64(0))
+    step = writer.constant("one_step", np.int64(1))
+    return writer.op.Range(first, writer.op.Squeeze(count), step)
 
 
 def write_step(
@@ -186,20 +253,27 @@ def write_step(
     """
     config = writer.config
     layers = config.decoder_layers
-    memory_end = 2 * layers if config.architecture == "decoder" else 4 * layers + 1
-    cache = rest[: 2 * layers]
-    memory = rest[2 * layers : memory_end]
+    parts = 1 if config.decoder_mixer == "ssru" else 2  # values of a layer's cache
+    memory_end = (parts + 2) * layers + 1
+    if config.architecture == "decoder":
+        memory_end = parts * layers
+    cache = rest[: parts * layers]
+    memory = rest[parts * layers : memory_end]
     candidates = rest[memory_end:]
     beams = writer.op.Shape(tokens)  # A, M
     tokens, positions, lineage = _step_inputs(writer, tokens, position, lineage)
     shape = writer.op.Shape(tokens) if config.target_prefix else beams  # A, N
-    encoding = writer.op.Gather(writer.positions("target"), positions)
+    encoding = None
+    if not writer.is_relative:
+        encoding = writer.op.Gather(writer.positions("target"), positions)
     x = writer.embed("target", tokens, encoding)
+    masks = _biased_step_masks(writer, positions, beams, lineage)
     next_cache: list[ir.Value] = []
 
-    def attend_itself(layer: int, attend: StandardAttention, rows: ir.Value) -> ir.Value:
-        attended, pair = attend.to_past(rows, cache[2 * layer : 2 * layer + 2], lineage)
-        next_cache.extend(pair)
+    def attend_itself(layer: int, attend: Mixer, rows: ir.Value) -> ir.Value:
+        past = cache[parts * layer : parts * (layer + 1)]
+        attended, longer = attend.to_past(rows, past, masks[layer])
+        next_cache.extend(longer)
         return attended
 
     x, weights = _decode(writer, attention, x, shape, memory, attend_itself)
@@ -208,7 +282,7 @@ def write_step(
     mean_weights = _mean_over_heads(writer, weights[-1] if memory else None, beams)  # (A, N, P+S)
     if config.target_prefix:
         mean_weights = _last_beams(writer, mean_weights, beams)
-    attended_from = _drop_first(writer, mean_weights, len(config.source_prefix), axis=2)
+    attended_from = _drop_first(writer, mean_weights, len(config.source_additions), axis=2)
     return [logits, attended_from, *next_cache]
 
 
@@ -225,18 +299,20 @@ def write_decode(
     hidden = writer.constant("hidden", np.float32(HIDDEN))
     hidden = op.Expand(hidden, op.Concat(length, length, axis=0))
     causal = op.Trilu(hidden, writer.constant("one_above", np.int64(1)), upper=1)
-    x = writer.embed("target", target, _first_positions(writer, "target", target))
+    positions = None if writer.is_relative else _first_positions(writer, "target", target)
+    x = writer.embed("target", target, positions)
+    masks = _full_pass_masks(writer, "decoder", target, causal)
     self_weights: list[ir.Value] = []
 
-    def attend_itself(layer: int, attend: StandardAttention, rows: ir.Value) -> ir.Value:
-        attended, weights = attend.to_itself(rows, causal)
+    def attend_itself(layer: int, attend: Mixer, rows: ir.Value) -> ir.Value:
+        attended, weights = attend.to_itself(rows, masks[layer])
         self_weights.append(weights)
         return attended
 
     x, source_weights = _decode(writer, attention, x, shape, memory, attend_itself)
     output = _split_rows(writer, x, shape, writer.config.model_dim)
     attended_from = [
-        _drop_first(writer, weights, len(writer.config.source_prefix), axis=3)
+        _drop_first(writer, weights, len(writer.config.source_additions), axis=3)
         for weights in source_weights or self_weights
     ]
     prefix_length = len(writer.config.target_prefix)
@@ -270,7 +346,7 @@ def _decode(
     x: ir.Value,
     shape: ir.Value,
     memory: Sequence[ir.Value],
-    attend_itself: Callable[[int, StandardAttention, ir.Value], ir.Value],
+    attend_itself: Callable[[int, Mixer, ir.Value], ir.Value],
 ) -> tuple[ir.Value, list[ir.Value]]:
     """Write the decoder's layers over embedded rows (R, D).
 
@@ -280,7 +356,7 @@ def _decode(
         x: the rows.
         shape: int64 [A, N], where A*N is the number of rows.
         memory: outputs of the `Read` node; empty for a model without an encoder.
-        attend_itself: writes the self-attention of a layer over normalized rows.
+        attend_itself: writes the self-attention or the SSRU of a layer over normalized rows.
 
     Returns:
         The decoder's output (R, D), and each layer's attention weights to the source (A, H, N, S).
@@ -289,8 +365,12 @@ def _decode(
     for layer in range(writer.config.decoder_layers):
         path = f"decoder/layer_{layer}"
         norm = f"{path}/self_residual/norm"
-        self_attention = attention(writer, f"{path}/self_attention", shape)
-        attended = attend_itself(layer, self_attention, writer.enter(x, norm))
+        mixer: Mixer
+        if writer.config.decoder_mixer == "ssru":
+            mixer = SSRUWriter(writer, f"{path}/ssru", shape)
+        else:
+            mixer = attention(writer, f"{path}/self_attention", shape)
+        attended = attend_itself(layer, mixer, writer.enter(x, norm))
         x = writer.leave(x, attended, norm)
         if memory:
             norm = f"{path}/cross_residual/norm"
@@ -432,7 +512,7 @@ def _repeat_prefix(writer: OperatorWriter, side: str, ids: ir.Value) -> ir.Value
 
 
 def _prefix(writer: OperatorWriter, side: str) -> tuple[int, ...]:
-    return writer.config.source_prefix if side == "source" else writer.config.target_prefix
+    return writer.config.source_additions if side == "source" else writer.config.target_prefix
 
 
 def _shape_with(writer: OperatorWriter, x: ir.Value, last: int) -> ir.Value:

@@ -14,7 +14,7 @@ import onnx_ir as ir
 from onnx_ir import tape
 from onnx_ir.passes.common import NameFixPass
 
-from tfk_transformer.config.search_settings import search_defaults
+from tfk_transformer.config.search_settings import Rules, default_numbers
 from tfk_transformer.constants import PAD_ID
 from tfk_transformer.export.runtime.onnx_runtime import (
     CHARACTERS,
@@ -71,7 +71,7 @@ def generate_graph(translator: Translator, profile: Profile = PORTABLE) -> ir.Mo
     """
     outer = _expand("search", translator)
     model = _add_layers(outer, "generate", GENERATE, translator.model, profile)
-    _set_defaults(model.graph, translator.model.config.max_length)
+    _set_defaults(model.graph, translator.runtime.rules)
     return model
 
 
@@ -147,7 +147,7 @@ def step_graphs(translator: Translator) -> dict[str, ir.Model]:
     decoder_step = signatures.decoder_step(config)
     outer = _step_graph(decoder_step, translator)
     models["decoder_step"] = _add_layers(outer, "decoder_step", decoder_step, translator.model)
-    _set_defaults(models["decoder_step"].graph, config.max_length)
+    _set_defaults(models["decoder_step"].graph, translator.runtime.rules)
     return models
 
 
@@ -342,11 +342,11 @@ def _declare(value: ir.Value, tensor: TensorSignature) -> ir.Value:
     return value
 
 
-def _set_defaults(graph: ir.Graph, max_length: int) -> None:
-    """Make the search settings and the prefix optional, for a model with this `max_length`."""
+def _set_defaults(graph: ir.Graph, rules: Rules) -> None:
+    """Make the search settings and the prefix optional, with the defaults of a model's rules."""
     # A prefix of padding forces nothing, like a prefix without tokens, but OpenVINO does not read a
     # default without elements.
-    defaults = {**search_defaults(max_length).as_dict(), PREFIX_IDS.name: [[PAD_ID]]}
+    defaults = {**default_numbers(rules), PREFIX_IDS.name: [[PAD_ID]]}
     for value in graph.inputs:
         if value.name in defaults:
             array = np.array(defaults[value.name], value.dtype.numpy())

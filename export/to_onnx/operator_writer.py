@@ -15,6 +15,7 @@ from tfk_transformer.config.layer_options import LayerOptions
 from tfk_transformer.config.model_options import LanguageModelConfig, TransformerConfig
 from tfk_transformer.export.to_onnx.onnx_matmul import Float32MatMul
 from tfk_transformer.layers.position_encoding import position_table
+from tfk_transformer.layers.relative_positions import bucket_table
 
 
 class OperatorWriter:
@@ -78,25 +79,64 @@ class OperatorWriter:
             return self.constant(name, self.weights[name])
         # A classifier's configuration has no prefixes.
         prefixes: list[Sequence[int]] = [
-            getattr(self.config, option, ()) for option in ("source_prefix", "target_prefix")
+            getattr(self.config, option, ()) for option in ("source_additions", "target_prefix")
         ]
         c = self.config
         length = max(map(len, prefixes)) + c.max_length
         table = position_table(c.positions, length, c.model_dim, c.position_offset)
         return self.constant("positions", table)
 
-    def embed(self, side: str, ids: ir.Value, positions: ir.Value) -> ir.Value:
+    @property
+    def is_relative(self) -> bool:
+        """Whether the model has relative positions, which are not added to embeddings."""
+        return self.config.positions.startswith("relative")
+
+    def relative_tables(self, stack: str) -> list[str]:
+        """Return the names of the tables of relative positions of "encoder" or "decoder"."""
+        path = f"{stack}/relative_positions"
+        by_layer = [f"{path}_{i}/table" for i in range(getattr(self.config, f"{stack}_layers"))]
+        return [name for name in (f"{path}/table", *by_layer) if name in self.weights]
+
+    def biased_masks(
+        self, stack: str, mask: ir.Value, queries: ir.Value, keys: ir.Value
+    ) -> list[ir.Value]:
+        """Add each table of relative positions to a mask (A or 1, 1, T or 1, S).
+
+        Args:
+            stack: "encoder" or "decoder".
+            mask: the additive mask.
+            queries: int64 (T,), positions.
+            keys: int64 (S,), positions.
+
+        Returns:
+            A mask for each layer, (A or 1, H, T, S).
+        """
+        most = self.config.position_max_distance
+        limits = [self.constant(f"distance/{n}", np.int64(n)) for n in (-most, most)]
+        distances = self.op.Sub(keys, self.op.Unsqueeze(queries, self.ints(1)))  # (T, S)
+        indices = self.op.Add(self.op.Clip(distances, *limits), limits[1])
+        buckets = bucket_table(self.config.position_buckets, most, stack == "encoder")
+        masks = []
+        for name in self.relative_tables(stack):
+            by_distance = self.constant(f"{name}_by_distance", self.weights[name][buckets].T)
+            masks.append(self.op.Add(mask, self.op.Gather(by_distance, indices, axis=1)))
+        layers = getattr(self.config, f"{stack}_layers")
+        return masks if len(masks) == layers else masks * layers
+
+    def embed(self, side: str, ids: ir.Value, positions: ir.Value | None) -> ir.Value:
         """Embed ids (A, M) as rows (R, D).
 
-        Embeddings are scaled if the model scales them, and positions (…, D) are added. The sums are
-        normalized if the model normalizes them.
+        Embeddings are scaled if the model scales them, and positions (…, D) are added, which a
+        model with relative positions does not have. The sums are normalized if the model normalizes
+        them.
         """
         table = self.table(side)
         x = self.matmul.look_up(table, self.weights[table], ids)
         if self.config.scale_embeddings:
             scale = np.float32(self.config.model_dim**0.5)
             x = self.op.Mul(x, self.constant("embedding_scale", scale))
-        x = self.op.Add(x, positions)
+        if positions is not None:
+            x = self.op.Add(x, positions)
         x = self.op.Reshape(x, self.ints(-1, self.config.model_dim))
         return self.normalize(x, f"{side}_positions/norm") if self.config.embedding_norm else x
 
@@ -104,9 +144,17 @@ class OperatorWriter:
         """Normalize rows (R, D)."""
         # onnxruntime's SkipLayerNormalization would save one operator, but takes five times as long
         # as Add and LayerNormalization.
+        if self.options.norm_type == "rms":
+            return self._normalize_by_rms(x, path)
         names = (f"{path}/gamma", f"{path}/beta")
         inputs = [x, *(self.constant(name, self.weights[name]) for name in names)]
         return self.op.LayerNormalization(*inputs, axis=-1, epsilon=self.options.norm_epsilon)
+
+    def _normalize_by_rms(self, x: ir.Value, path: str) -> ir.Value:
+        square = self.op.ReduceMean(self.op.Mul(x, x), self.ints(-1), keepdims=1)
+        epsilon = self.constant("norm_epsilon", np.float32(self.options.norm_epsilon))
+        normal = self.op.Div(x, self.op.Sqrt(self.op.Add(square, epsilon)))
+        return self.op.Mul(normal, self.constant(f"{path}/gamma", self.weights[f"{path}/gamma"]))
 
     def enter(self, x: ir.Value, path: str) -> ir.Value:
         """Return the input of a sublayer from rows (R, D), as `residual.Residual.enter` does."""
@@ -125,13 +173,16 @@ class OperatorWriter:
     def feed_forward(self, x: ir.Value, path: str) -> ir.Value:
         """Apply the feed-forward block of a layer, with its residual connection, to rows (R, D)."""
         norm = f"{path}/ff_residual/norm"
-        hidden = self._dense(self.enter(x, norm), f"{path}/feed_forward/inner")
-        output = self._dense(self._activate(hidden), f"{path}/feed_forward/outer")
+        entered = self.enter(x, norm)
+        hidden = self._activate(self._dense(entered, f"{path}/feed_forward/inner"))
+        if self.options.ff_gated:
+            hidden = self.op.Mul(hidden, self._dense(entered, f"{path}/feed_forward/linear"))
+        output = self._dense(hidden, f"{path}/feed_forward/outer")
         return self.leave(x, output, norm)
 
     def _dense(self, x: ir.Value, path: str) -> ir.Value:
         return self.matmul.multiply(
-            x, f"{path}/kernel", self.weights[f"{path}/kernel"], self.weights[f"{path}/bias"]
+            x, f"{path}/kernel", self.weights[f"{path}/kernel"], self.weights.get(f"{path}/bias")
         )
 
     def _activate(self, x: ir.Value) -> ir.Value:
@@ -139,9 +190,18 @@ class OperatorWriter:
             return self.op.Relu(x)
         if self.options.ff_activation == "silu":
             return self.op.Mul(x, self.op.Sigmoid(x))
+        if self.options.ff_activation == "gelu_sigmoid":
+            steepness = self.constant("gelu/1.702", np.float32(1.702))
+            return self.op.Mul(x, self.op.Sigmoid(self.op.Mul(x, steepness)))
         half, one, root = (
             self.constant(f"gelu/{value}", np.float32(value)) for value in (0.5, 1.0, 2.0**0.5)
         )
+        if self.options.ff_activation == "gelu_tanh":
+            scale = self.constant("gelu/scale", np.float32((2 / np.pi) ** 0.5))
+            cubic = self.constant("gelu/cubic", np.float32(0.044715))
+            cube = self.op.Mul(cubic, self.op.Mul(x, self.op.Mul(x, x)))
+            doubled = self.op.Add(self.op.Tanh(self.op.Mul(scale, self.op.Add(x, cube))), one)
+            return self.op.Mul(self.op.Mul(x, doubled), half)
         # 2 * the distribution function of the normal distribution.
         doubled = self.op.Add(self.op.Erf(self.op.Div(x, root)), one)
         return self.op.Mul(self.op.Mul(x, doubled), half)

@@ -1,14 +1,19 @@
+import json
 import re
 
 import pytest
 
-from tfk_transformer.config.model_options import TransformerConfig
+from tfk_transformer.config.model_options import LanguageModelConfig, TransformerConfig
 from tfk_transformer.config.presets import PRESETS
 from tfk_transformer.config.search_settings import (
     SETTING_DTYPES,
     SearchSettings,
+    are_rules,
+    default_numbers,
+    own_defaults,
     search_defaults,
     setting_rules,
+    settings_of_numbers,
 )
 from tfk_transformer.constants import END_ID, PAD_ID, START_ID, UNKNOWN_ID
 
@@ -29,6 +34,7 @@ def test_defaults_are_the_base_model():
         "architecture": "encoder_decoder",
         "source_language": None,
         "target_language": None,
+        "split_sentences": True,
         "model_dim": 512,
         "num_heads": 8,
         "key_dim": None,
@@ -40,11 +46,16 @@ def test_defaults_are_the_base_model():
         "attention_dropout": 0.0,
         "attention_output_dropout": 0.0,
         "decoder_attention_dropout": None,
+        "decoder_mixer": "attention",
+        "decoder_ff_dim": None,
         "ff_dim": None,
         "ff_expansion": 4,
         "ff_activation": "relu",
+        "ff_gated": False,
+        "ff_bias": True,
         "ff_dropout": 0.0,
         "norm": "pre",
+        "norm_type": "layer",
         "norm_epsilon": 1e-6,
         "encoder_final_norm": None,
         "decoder_final_norm": None,
@@ -52,10 +63,13 @@ def test_defaults_are_the_base_model():
         "encoder_layers": 6,
         "decoder_layers": 6,
         "positions": "sinusoidal",
+        "position_buckets": 32,
+        "position_max_distance": 128,
         "position_offset": 0,
         "embedding_norm": False,
         "source_end": True,
         "source_prefix": (),
+        "source_suffix": (),
         "target_prefix": (),
         "scale_embeddings": True,
         "embedding_dropout": None,
@@ -207,7 +221,7 @@ def test_out_of_range_value_is_named(key, value):
         {"model_dim": 22, "num_heads": 5, "key_dim": 13, "value_dim": 17},
         {"source_vocab_size": 31, "tie_embeddings": "all"},
         {"tie_embeddings": "target"},
-        {"source_prefix": (1, 28), "target_prefix": (30,)},
+        {"source_prefix": (1, 28), "source_suffix": (28, 1), "target_prefix": (30,)},
     ],
 )
 def test_boundary_values_are_accepted(changes):
@@ -219,6 +233,7 @@ SLICES = "model_dim must be a multiple of num_heads with shared_projections, got
 OFFSET = "position_offset needs sinusoids, got 2 and positions='learned'; leave unused rows out"
 PREFIXES = (
     "source_prefix needs ids from 1 to 28, the vocabulary without padding, got (29,); "
+    "source_suffix needs ids from 1 to 28, the vocabulary without padding, got (0,); "
     "target_prefix needs ids from 1 to 30, the vocabulary without padding, got (30, 0)"
 )
 ONE_VOCABULARY = (
@@ -249,7 +264,22 @@ ONE_VOCABULARY = (
         ),
         ({"tie_embeddings": "all"}, ONE_VOCABULARY),
         ({"positions": "learned", "position_offset": 2}, OFFSET),
-        ({"source_prefix": (29,), "target_prefix": (30, 0)}, PREFIXES),
+        ({"positions": "relative", "position_offset": 2}, OFFSET.replace("learned", "relative")),
+        (
+            {"positions": "relative", "position_buckets": 8, "position_max_distance": 4},
+            "position_max_distance must be above half of position_buckets, got 4 and 8",
+        ),
+        ({"tie_embeddings": "inputs"}, ONE_VOCABULARY.replace("all", "inputs")),
+        ({"source_prefix": (29,), "source_suffix": (0,), "target_prefix": (30, 0)}, PREFIXES),
+        (
+            {"source_suffix": (7,), "positions": "relative"},
+            "source_suffix needs absolute positions, got (7,) and positions='relative'",
+        ),
+        (
+            {"target_prefix": (7,), "decoder_mixer": "ssru"},
+            "target_prefix needs decoder_mixer='attention', since each step of an SSRU reads one "
+            "token, got (7,) and decoder_mixer='ssru'; use source_prefix",
+        ),
         (
             {"model_dim": 23, "num_heads": 5, "tie_embeddings": "all"},
             f"{HEADS}23 and 5; {ONE_VOCABULARY}",
@@ -276,6 +306,10 @@ def test_search_defaults():
         "seed": 0,
         "repetition_penalty": 1.0,
         "no_repeat_ngram_size": 0,
+        "length_penalty_form": "gnmt",
+        "early_stopping": True,
+        "forced_eos": False,
+        "renormalize_logits": False,
     }
 
 
@@ -294,6 +328,10 @@ def test_setting_dtypes_keep_order():
         ("seed", "int32"),
         ("repetition_penalty", "float32"),
         ("no_repeat_ngram_size", "int32"),
+        ("length_penalty_form", "int32"),
+        ("early_stopping", "int32"),
+        ("forced_eos", "int32"),
+        ("renormalize_logits", "int32"),
     ]
 
 
@@ -312,6 +350,59 @@ def test_setting_rules_are_plain_data():
         "exclusiveMinimum": 0,
         "maximum": 1,
     }
+    assert rules["forced_eos"] == {
+        "default": False,
+        "type": "boolean",
+        "description": "at the maximum length, only the end token may follow, for free",
+    }
+    assert rules["early_stopping"]["enum"] == [False, True, "never"]
+    assert are_rules(json.loads(json.dumps(rules)))
+
+
+def test_choices_are_numbers_in_graphs():
+    settings = SearchSettings(early_stopping="never", length_penalty_form="length", forced_eos=True)
+    numbers = settings.as_numbers()
+    assert (numbers["early_stopping"], numbers["length_penalty_form"]) == (2, 1)
+    assert (numbers["forced_eos"], numbers["renormalize_logits"], numbers["seed"]) == (1, 0, 0)
+    assert settings_of_numbers(numbers, setting_rules()) == settings.as_dict()
+    assert settings.as_arrays()["early_stopping"].dtype == "int32"
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "choices"),
+    [
+        ("early_stopping", 1, "false, true, never"),
+        ("early_stopping", "true", "false, true, never"),
+        ("forced_eos", 0, "false, true"),
+        ("renormalize_logits", None, "false, true"),
+        ("length_penalty_form", "GNMT", "gnmt, length, length_with_start"),
+    ],
+)
+def test_choices_are_listed_in_errors(name, value, choices):
+    problem = f"{name}: expected one of {choices}, got {value!r}."
+    with pytest.raises(ValueError, match=f"^{re.escape(problem)}$"):
+        SearchSettings(**{name: value})
+
+
+def test_own_defaults_replace_the_library_s():
+    rules = setting_rules(64, 37, {"beam_size": 3, "early_stopping": False})
+    assert (rules["beam_size"]["default"], rules["early_stopping"]["default"]) == (3, False)
+    assert own_defaults(rules, 64) == {"beam_size": 3, "early_stopping": False}
+    assert default_numbers(rules)["early_stopping"] == 0
+    assert own_defaults(setting_rules(64), 64) == {}
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        {"enum": ["a", "b"], "default": "c"},
+        {"enum": 3, "default": 3},
+        {"type": "boolean", "default": 1},
+        {"type": ["boolean"], "default": True},
+    ],
+)
+def test_rules_of_choices_are_checked(rule):
+    assert not are_rules({**setting_rules(), "forced_eos": rule})
 
 
 @pytest.mark.parametrize(
@@ -326,7 +417,8 @@ def test_default_length_fits_model(max_length, default):
 
 
 def test_model_sizes_limit_settings():
-    maximum = {name: rule["maximum"] for name, rule in setting_rules(64, 37).items()}
+    rules = setting_rules(64, 37).items()
+    maximum = {name: rule["maximum"] for name, rule in rules if "maximum" in rule}
     assert maximum["beam_size"] == maximum["n_best"] == maximum["top_k"] == 37
     assert maximum["min_length"] == maximum["max_length"] == maximum["no_repeat_ngram_size"] == 64
     assert (maximum["seed"], maximum["top_p"], maximum["length_penalty"]) == (2**31 - 1, 1, 10)
@@ -380,3 +472,9 @@ def test_least_divisor_is_accepted(name):
 
 def test_zero_temperature_is_accepted():
     assert SearchSettings(temperature=0).temperature == 0
+
+
+def test_relative_positions_need_attention():
+    problem = "positions='relative' needs self-attention, got decoder_mixer='ssru'"
+    with pytest.raises(ValueError, match=f"^LanguageModelConfig: {re.escape(problem)}$"):
+        LanguageModelConfig(vocab_size=29, positions="relative", decoder_mixer="ssru")

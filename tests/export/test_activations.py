@@ -1,10 +1,13 @@
-"""Every activation of the feed-forward blocks can be exported in every format."""
+"""Every activation of the feed-forward blocks can be exported in every format, and so can the
+layers of T5.
+"""
 
 from pathlib import Path
 
 import keras
 import numpy as np
 import pytest
+from random_translators import OPTIONS, of_transformer
 
 from tfk_transformer.config.model_options import ClassifierConfig
 from tfk_transformer.export import parity
@@ -16,7 +19,19 @@ from tfk_transformer.pipelines.text_classifier import TextClassifier
 from tfk_transformer.pipelines.translator import Translator
 
 # An export takes 5 to 9 processor seconds.
-NOT_ELSEWHERE = [pytest.param("gelu", marks=pytest.mark.long), "silu"]  # others are of relu
+NOT_ELSEWHERE = [  # others are of relu
+    *(pytest.param(name, marks=pytest.mark.long) for name in ("gelu", "gelu_tanh", "gelu_sigmoid")),
+    "silu",
+]
+
+RELATIVE = {
+    "positions": "relative",
+    "position_buckets": 6,
+    "position_max_distance": 5,
+    "norm_type": "rms",
+    "ff_gated": True,
+    "ff_bias": False,
+}
 
 
 @pytest.fixture(scope="module")
@@ -41,6 +56,17 @@ def test_translator_exports_exactly(small, tmp_path, activation):
     assert max(figures[name]["largest_score_difference"] for name in ("saved_model", "onnx")) < 1e-4
 
 
+@pytest.mark.long  # an export in three formats
+@pytest.mark.parametrize("options", [OPTIONS["t5"], OPTIONS["umt5"]], ids=["t5", "umt5"])
+def test_t5_layers_export_exactly(small, tmp_path, options):
+    sizes = {"source_vocab_size": 60, "target_vocab_size": 60, "max_length": 24}
+    translator = of_transformer(small.source_tokenizer, **{**options, **sizes})
+    formats = ["saved_model", "onnx", "onnx_steps"]
+    figures = export(translator, tmp_path / "out", formats)
+    assert set(formats) <= set(figures) and figures["ids"] == "equal"
+    assert max(figures[name]["largest_score_difference"] for name in ("saved_model", "onnx")) < 1e-4
+
+
 @pytest.mark.long  # an export and the 8-bit searches
 @pytest.mark.parametrize("activation", ["gelu", "silu"])
 def test_translator_exports_to_int8(translator, tmp_path, activation):
@@ -50,15 +76,20 @@ def test_translator_exports_to_int8(translator, tmp_path, activation):
 
 
 @pytest.mark.parametrize(
-    "activation",
-    ["relu", *(pytest.param(name, marks=pytest.mark.long) for name in ("gelu", "silu"))],
+    "options",
+    [
+        pytest.param({}, id="relu"),
+        pytest.param(RELATIVE, id="relative"),
+        *(
+            pytest.param({"ff_activation": name}, marks=pytest.mark.long, id=name)
+            for name in ("gelu", "silu")
+        ),
+    ],
 )
-def test_classifier_exports_exactly(small, tmp_path, activation):
+def test_classifier_exports_exactly(small, tmp_path, options):
     keras.utils.set_random_seed(0)
     sizes = {"model_dim": 18, "ff_dim": 13, "num_heads": 3, "encoder_layers": 2, "max_length": 24}
-    model = Classifier(
-        ClassifierConfig(vocab_size=60, num_classes=3, ff_activation=activation, **sizes)
-    )
+    model = Classifier(ClassifierConfig(vocab_size=60, num_classes=3, **sizes, **options))
     model.build()
     random = np.random.default_rng(5)
     model.set_weights(

@@ -252,8 +252,11 @@ def weights_of(graph):
 @pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
 def test_int8_weights_never_saturate(options, tokenizer):
     found = weights_of(int8_graph(of_transformer(tokenizer, **options)).graph)
-    # Of an encoder layer, of the memory, of two decoder layers, of the output.
-    assert len(found) == 4 + 2 + 2 * 6 + 1
+    encoder_layers = options.get("encoder_layers", 1)
+    decoder_layer = 5 if options.get("decoder_mixer") == "ssru" else 6
+    gates = encoder_layers + 2 if options.get("ff_gated") else 0
+    # Of the encoder's layers, of the memory, of two decoder layers, of the output.
+    assert len(found) == encoder_layers * 4 + 2 + 2 * decoder_layer + 1 + gates
     for weights in found:
         assert weights.dtype == np.int8
         even = np.pad(weights.astype(int), [(0, len(weights) % 2), (0, 0)])

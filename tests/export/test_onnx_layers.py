@@ -38,7 +38,7 @@ def assert_equal(translator, session, searches=SEARCHES):
         expected = search(
             source_ids(),
             np.zeros((1, 0), "int32"),
-            *SearchSettings(**settings).as_dict().values(),
+            *SearchSettings(**settings).as_numbers().values(),
         )
         ids, scores = found_by(session, settings)
         np.testing.assert_array_equal(expected["ids"], ids)

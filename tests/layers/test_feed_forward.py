@@ -1,3 +1,5 @@
+import math
+
 import keras
 import numpy as np
 import pytest
@@ -108,3 +110,50 @@ def test_feed_forward_contract():
         (B, T, D),
         weights,
     )
+
+
+def normal_distribution(x):
+    return 0.5 * (1 + np.vectorize(math.erf)(x / math.sqrt(2)))
+
+
+@pytest.mark.parametrize(
+    ("activation", "function"),
+    [
+        ("gelu", lambda x: x * normal_distribution(x)),
+        (
+            "gelu_tanh",
+            lambda x: 0.5 * x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))),
+        ),
+        ("gelu_sigmoid", lambda x: x / (1 + np.exp(-1.702 * x))),
+        ("silu", lambda x: x / (1 + np.exp(-x))),
+    ],
+)
+def test_gated_output_equals_the_formula(activation, function):
+    feed_forward, x = layer(activation=activation, gated=True, use_bias=False), inputs(B, T, D)
+    inner, linear, outer = (
+        getattr(feed_forward, name).kernel.numpy().astype("float64")
+        for name in ("inner", "linear", "outer")
+    )
+    wide = x.astype("float64")
+    expected = (function(wide @ inner) * (wide @ linear)) @ outer
+    np.testing.assert_allclose(feed_forward(x), expected, atol=1e-5)
+
+
+def test_gated_dropout_follows_the_product():
+    feed_forward, x = layer(dropout=0.5, gated=True, use_bias=False), np.ones((B, 101, D), "f")
+    feed_forward.set_weights([np.eye(D, F), np.eye(D, F), np.eye(F, D)])
+    output = np.array(feed_forward(x, training=True))
+    assert set(np.unique(output).tolist()) == {0.0, 2.0}
+
+
+def test_gated_feed_forward_contract():
+    weights = {
+        "inner/kernel": (D, F),
+        "inner/bias": (F,),
+        "linear/kernel": (D, F),
+        "linear/bias": (F,),
+        "outer/kernel": (F, D),
+        "outer/bias": (D,),
+    }
+    arguments = {"ff_dim": F, "dropout": 0.1, "activation": "gelu_tanh", "gated": True}
+    run_layer_test(FeedForward, arguments, {"x": inputs(B, T, D)}, (B, T, D), weights)

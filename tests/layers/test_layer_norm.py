@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 from layer_contract import run_layer_test
 
-from tfk_transformer.layers.layer_norm import LayerNorm
+from tfk_transformer.layers.layer_norm import LayerNorm, RMSNorm
 
 
 def layers(dtype="float32"):
@@ -70,3 +70,25 @@ def test_layer_norm_contract():
     run_layer_test(
         LayerNorm, {"epsilon": 0.5}, {"inputs": x}, (2, 3, 5), {"gamma": (5,), "beta": (5,)}
     )
+
+
+def test_rms_norm_equals_the_formula():
+    layer = RMSNorm(epsilon=0.3)
+    layer.build((None, None, 24))
+    random = np.random.default_rng(4)
+    layer.set_weights([random.normal(1, 0.3, 24)])
+    x = random.normal(2, 3, (4, 7, 24)).astype("float32")
+    gamma = layer.get_weights()[0].astype("float64")
+    root = np.sqrt(np.square(x.astype("float64")).mean(-1, keepdims=True) + 0.3)
+    np.testing.assert_allclose(layer(x), x / root * gamma, atol=1e-5)
+
+
+def test_rms_norm_is_computed_in_float32():
+    layer = RMSNorm(dtype="mixed_float16")
+    x = np.full((1, 1, 24), 60000, dtype="float16")
+    np.testing.assert_allclose(np.asarray(layer(x), "float32"), np.ones((1, 1, 24)), atol=1e-3)
+
+
+def test_rms_norm_contract():
+    x = np.random.default_rng(3).normal(size=(2, 3, 5)).astype("float32")
+    run_layer_test(RMSNorm, {"epsilon": 0.5}, {"inputs": x}, (2, 3, 5), {"gamma": (5,)})

@@ -21,6 +21,15 @@ OPTIONS = [
     {},
     {"norm": "post", "attention_bias": True},
     {"positions": "learned", "scale_embeddings": False},
+    {
+        "positions": "relative",
+        "position_buckets": 6,
+        "position_max_distance": 4,
+        "norm_type": "rms",
+        "ff_gated": True,
+        "ff_bias": False,
+        "ff_activation": "gelu_tanh",
+    },
 ]
 
 

@@ -23,6 +23,17 @@ OPTIONS = [
         "tie_embeddings": "all",
         "output_bias": True,
     },
+    {"decoder_mixer": "ssru"},
+    {
+        "positions": "relative",
+        "position_buckets": 6,
+        "position_max_distance": 4,
+        "norm_type": "rms",
+        "ff_gated": True,
+        "ff_bias": False,
+        "ff_activation": "gelu_tanh",
+    },
+    {"positions": "relative_by_layer", "decoder_ff_dim": 5},
 ]
 
 

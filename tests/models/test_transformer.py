@@ -58,6 +58,21 @@ OPTIONS = [
         "source_prefix": (7, 5),
         "target_prefix": (2, 11, 5),
     },
+    {"positions": "learned", "source_prefix": (9,), "source_suffix": (7, 5)},
+    {"decoder_mixer": "ssru", "source_prefix": (7, 5)},
+    {
+        "positions": "relative",
+        "position_buckets": 6,
+        "position_max_distance": 4,
+        "norm_type": "rms",
+        "ff_gated": True,
+        "ff_bias": False,
+        "ff_activation": "gelu_tanh",
+        "source_prefix": (7, 5),
+        "target_prefix": (9, 11, 3),
+    },
+    {"positions": "relative_by_layer", "decoder_ff_dim": 5, "ff_activation": "gelu_sigmoid"},
+    {"positions": "relative", "decoder_mixer": "ssru", "position_buckets": 4},
 ]
 
 
@@ -126,6 +141,23 @@ def test_padding_changes_no_logit(options):
     np.testing.assert_allclose(padded[:, :T], plain, atol=1e-5)
 
 
+@pytest.mark.parametrize("prefix", [(), (9, 11)])
+def test_suffix_follows_the_end_token(prefix):
+    """The model reads what one without a suffix reads from the same tokens in the source."""
+    written = source_with_padding()
+    written = np.pad(written, [(0, 0), (0, 2)])
+    for row in written:
+        end = np.count_nonzero(row)
+        row[end : end + 2] = (7, 5)
+    plain = built(source_prefix=prefix)
+    model = built(source_prefix=prefix, source_suffix=(7, 5))
+    model.set_weights(plain.get_weights())
+    target = ids(B, T, seed=1)
+    expected = np.array(plain({"source": written, "target": target}))
+    found = np.array(model({"source": source_with_padding(), "target": target}))
+    np.testing.assert_allclose(found, expected, atol=1e-5)
+
+
 def test_padding_rows_affect_no_other():
     model, source, target = built(), source_with_padding(), ids(B, T, seed=1)
     plain = np.array(model({"source": source, "target": target}))
@@ -156,7 +188,7 @@ def test_attention_maps_hide_padding():
         np.testing.assert_allclose(np.sum(layer, axis=-1), 1.0, atol=1e-5)
 
 
-@pytest.mark.parametrize(("tie", "tables"), [("none", 3), ("target", 2), ("all", 1)])
+@pytest.mark.parametrize(("tie", "tables"), [("none", 3), ("inputs", 2), ("target", 2), ("all", 1)])
 def test_tied_tables_are_one_weight(tie, tables):
     model = built(tie_embeddings=tie, target_vocab_size=29)
     assert sum(29 in weight.shape for weight in model.weights) == tables

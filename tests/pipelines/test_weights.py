@@ -260,6 +260,15 @@ for index in random.integers(0, min(len(whole), 9000), 40):
     assert 5 < len(done.stdout.splitlines()) < 40
 
 
+def test_check_sizes_accepts_no_attention():
+    """A decoder-only model of SSRUs has no attention, whatever the width of heads."""
+    sizes = {"model_dim": 6, "num_heads": 3, "key_dim": 1000, "ff_dim": 7, "decoder_layers": 2}
+    config = LanguageModelConfig(vocab_size=11, max_length=5, decoder_mixer="ssru", **sizes)
+    model = make_model(config)
+    shapes = {name: tuple(weight.shape) for name, weight in model.named_weights.items()}
+    check_sizes(config, shapes, Path("weights"))
+
+
 def test_check_sizes_accepts_large_model():
     """Of a model as large as its weights nothing is refused: each part is at most the whole."""
     config = TransformerConfig.preset("base", source_vocab_size=8000, target_vocab_size=8000)

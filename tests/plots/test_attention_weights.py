@@ -11,7 +11,7 @@ import subprocess
 
 import numpy as np
 import pytest
-from random_translators import translator_of
+from random_translators import of_transformer, translator_of
 
 import tfk_transformer as tfk
 from tfk_transformer.constants import START_ID
@@ -91,6 +91,15 @@ def test_decoder_only_has_one_kind(translator):
         1,
         3,
     )
+
+
+def test_ssru_decoder_has_two_kinds(translator):
+    size = translator.source_tokenizer.vocab_size
+    options = {"source_vocab_size": size, "target_vocab_size": size, "max_length": 40}
+    model = of_transformer(translator.source_tokenizer, **options, decoder_mixer="ssru")
+    other = attention_of(model, "one", "two")
+    assert list(other.kinds()) == ["cross", "encoder"]
+    assert other.missing == "A decoder of SSRUs has no self-attention."
 
 
 @pytest.mark.long  # a search with two models

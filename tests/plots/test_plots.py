@@ -163,6 +163,21 @@ def test_transformer_layers_are_labeled():
     assert 3 * encoder + decoder + others == model.count_params()
 
 
+def test_widths_of_both_stacks_are_labeled():
+    sizes = {"source_vocab_size": 11, "target_vocab_size": 13, "decoder_ff_dim": 5}
+    model = Transformer(TransformerConfig(**SIZES, **sizes, encoder_layers=1, decoder_layers=1))
+    found = boxes(plots.model_layers(model))
+    assert found["feed-forward, 7 wide"] == [str(6 * 7 + 7 + 7 * 6 + 6)]
+    assert found["feed-forward, 5 wide"] == [str(6 * 5 + 5 + 5 * 6 + 6)]
+
+
+def test_ssrus_are_labeled():
+    sizes = {**SIZES, "encoder_layers": 1, "decoder_layers": 2, "decoder_mixer": "ssru"}
+    config = TransformerConfig(source_vocab_size=11, target_vocab_size=13, **sizes)
+    found = boxes(plots.model_layers(Transformer(config)))
+    assert found["SSRU"] == [str(6 * 6 + 6 * 6 + 6)]
+
+
 def test_layers_of_other_models():
     language = plots.model_layers(
         LanguageModel(LanguageModelConfig(vocab_size=11, decoder_layers=2, **SIZES))

@@ -61,9 +61,26 @@ class LayerOptions(Record):
     ff_expansion: int = Field(
         default=4, gt=0, description="inner width as a multiple of model_dim, if ff_dim is None"
     )
-    ff_activation: Literal["relu", "gelu", "silu"] = "relu"
+    ff_activation: Literal["relu", "gelu", "gelu_tanh", "gelu_sigmoid", "silu"] = Field(
+        default="relu",
+        description=(
+            "'gelu' is exact, 'gelu_tanh' its approximation by tanh, and 'gelu_sigmoid' is "
+            "x * sigmoid(1.702 * x)"
+        ),
+    )
+    ff_gated: bool = Field(
+        default=False,
+        description="multiply the activated inner product by a second, linear product of the input",
+    )
+    ff_bias: bool = Field(
+        default=True, description="whether the products of the feed-forward block have biases"
+    )
     ff_dropout: float = Field(default=0.0, ge=0, lt=1, description="inside the feed-forward block")
     norm: Literal["pre", "post", "post_dropout"] = "pre"
+    norm_type: Literal["layer", "rms"] = Field(
+        default="layer",
+        description="'rms' divides by the root mean square, without a mean and a bias",
+    )
     norm_epsilon: float = Field(default=1e-6, gt=0)
     dropout: float = Field(default=0.1, ge=0, lt=1, description="of each residual connection")
 

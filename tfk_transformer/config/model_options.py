@@ -17,8 +17,27 @@ LANGUAGE_OPTIONS = ("source_language", "target_language")
 class ModelOptions(LayerOptions):
     """Options that all models have in addition to the options of their layers."""
 
-    positions: Literal["sinusoidal", "sinusoidal_halves", "sinusoidal_paper_halves", "learned"] = (
-        "sinusoidal"
+    positions: Literal[
+        "sinusoidal",
+        "sinusoidal_halves",
+        "sinusoidal_paper_halves",
+        "learned",
+        "relative",
+        "relative_by_layer",
+    ] = Field(
+        default="sinusoidal",
+        description=(
+            "'relative' adds learned biases to the scores of self-attention, by head and bucket "
+            "of distances, from one table a stack; 'relative_by_layer' from one table a layer"
+        ),
+    )
+    position_buckets: int = Field(
+        default=32, ge=4, multiple_of=2, description="number of buckets of relative positions"
+    )
+    position_max_distance: int = Field(
+        default=128,
+        gt=1,
+        description="distance in tokens from which on all relative positions share a bucket",
     )
     position_offset: int = Field(
         default=0, ge=0, description="the number of the first position of a sequence, for sinusoids"
@@ -42,10 +61,15 @@ class ModelOptions(LayerOptions):
 
     def _problems(self) -> list[str]:
         problems = super()._problems()
-        if self.position_offset and self.positions == "learned":
+        if self.position_offset and not self.positions.startswith("sinusoidal"):
             problems.append(
                 f"position_offset needs sinusoids, got {self.position_offset} and "
-                "positions='learned'; leave unused rows out"
+                f"positions='{self.positions}'; leave unused rows out"
+            )
+        if self.position_max_distance <= self.position_buckets // 2:
+            problems.append(
+                "position_max_distance must be above half of position_buckets, got "
+                f"{self.position_max_distance} and {self.position_buckets}"
             )
         return problems
 
@@ -93,9 +117,28 @@ class DecoderOptions(ModelOptions):
 
     source_language: str | None = _language("reads")
     target_language: str | None = _language("writes")
+    split_sentences: bool = Field(
+        default=True,
+        description=(
+            "whether texts are split into sentences that are translated separately; False for a "
+            "model that reads whole texts, such as one that summarizes"
+        ),
+    )
     decoder_layers: int = Field(default=6, gt=0)
     decoder_final_norm: bool | None = Field(
         default=None, description="norm after the decoder; None: only where norm is 'pre'"
+    )
+    decoder_mixer: Literal["attention", "ssru"] = Field(
+        default="attention",
+        description=(
+            "what combines the target tokens: self-attention, or a simpler simple recurrent unit "
+            "(SSRU), whose state has one vector"
+        ),
+    )
+    decoder_ff_dim: int | None = Field(
+        default=None,
+        gt=0,
+        description="inner width of the decoder's feed-forward blocks; None: as in the encoder",
     )
     decoder_attention_dropout: float | None = Field(
         default=None, ge=0, lt=1, description="None: attention_dropout"
@@ -111,7 +154,9 @@ class DecoderOptions(ModelOptions):
         """Return the options of the decoder's layers."""
         override = self.decoder_attention_dropout
         dropout = self.attention_dropout if override is None else override
-        return self.layer_options(attention_dropout=dropout)
+        return self.layer_options(
+            attention_dropout=dropout, ff_dim=self.decoder_ff_dim or self.ff_dim
+        )
 
 
 class TransformerConfig(DecoderOptions):
@@ -129,10 +174,11 @@ class TransformerConfig(DecoderOptions):
     encoder_final_norm: bool | None = Field(
         default=None, description="norm after the encoder; None: only where norm is 'pre'"
     )
-    tie_embeddings: Literal["none", "target", "all"] = Field(
+    tie_embeddings: Literal["none", "inputs", "target", "all"] = Field(
         default="none",
         description=(
-            "share weights: 'target' input and output; 'all' these and the source (one vocabulary)"
+            "share weights: 'inputs' source and target input, 'target' target input and output; "
+            "'all' all three; with a shared source, there is one vocabulary"
         ),
     )
     source_end: bool = Field(
@@ -146,23 +192,62 @@ class TransformerConfig(DecoderOptions):
             "max_length does not count them"
         ),
     )
+    source_suffix: tuple[int, ...] = Field(
+        default=(),
+        description=(
+            "ids that the model puts after the end token of every source; max_length does not "
+            "count them"
+        ),
+    )
     target_prefix: tuple[int, ...] = Field(
         default=(), description="ids that the model puts before the start token of every target"
     )
 
+    @property
+    def shares_source(self) -> bool:
+        """Whether source and target have one embedding table."""
+        return self.tie_embeddings in ("inputs", "all")
+
+    @property
+    def ties_output(self) -> bool:
+        """Whether the projection to the vocabulary is the target's embedding table."""
+        return self.tie_embeddings in ("target", "all")
+
+    @property
+    def source_additions(self) -> tuple[int, ...]:
+        """The ids that the model reads with every source: first the suffix, then the prefix.
+
+        The encoder reads them before the source, but gives the suffix the positions after it.
+        Attention depends on positions and not on this order.
+        """
+        return (*self.source_suffix, *self.source_prefix)
+
     def _problems(self) -> list[str]:
         problems = super()._problems()
-        for side in ("source", "target"):
-            prefix = getattr(self, f"{side}_prefix")
-            size = getattr(self, f"{side}_vocab_size")
-            if not all(PAD_ID < token < size for token in prefix):
+        for name, size in (
+            ("source_prefix", self.source_vocab_size),
+            ("source_suffix", self.source_vocab_size),
+            ("target_prefix", self.target_vocab_size),
+        ):
+            tokens = getattr(self, name)
+            if not all(PAD_ID < token < size for token in tokens):
                 problems.append(
-                    f"{side}_prefix needs ids from 1 to {size - 1}, the vocabulary "
-                    f"without padding, got {prefix}"
+                    f"{name} needs ids from 1 to {size - 1}, the vocabulary without padding, got "
+                    f"{tokens}"
                 )
-        if self.tie_embeddings == "all" and self.source_vocab_size != self.target_vocab_size:
+        if self.source_suffix and self.positions.startswith("relative"):
             problems.append(
-                "tie_embeddings='all' needs one vocabulary on both sides, "
+                f"source_suffix needs absolute positions, got {self.source_suffix} and "
+                f"positions='{self.positions}'"
+            )
+        if self.target_prefix and self.decoder_mixer == "ssru":
+            problems.append(
+                "target_prefix needs decoder_mixer='attention', since each step of an SSRU reads "
+                f"one token, got {self.target_prefix} and decoder_mixer='ssru'; use source_prefix"
+            )
+        if self.shares_source and self.source_vocab_size != self.target_vocab_size:
+            problems.append(
+                f"tie_embeddings='{self.tie_embeddings}' needs one vocabulary on both sides, "
                 f"got source_vocab_size {self.source_vocab_size} and target_vocab_size "
                 f"{self.target_vocab_size}"
             )
@@ -179,6 +264,7 @@ class EnsembleConfig(Record):
     max_length: int = Field(description="the smallest `max_length` of the members")
     source_language: str | None = _language("reads")
     target_language: str | None = _language("writes")
+    split_sentences: bool = Field(default=True, description="whether texts of all members are")
 
     @classmethod
     def of(cls, members: Sequence[TransformerConfig]) -> Self:
@@ -204,6 +290,7 @@ class EnsembleConfig(Record):
             **sizes,
             **languages,
             max_length=min((member.max_length for member in members), default=0),
+            split_sentences=all(member.split_sentences for member in members),
         )
 
     def _problems(self) -> Iterator[str]:
@@ -216,7 +303,7 @@ class EnsembleConfig(Record):
                         f"members: expected {name} {expected} in all, got {size} in "
                         f"members[{number}]; use models of one tokenizer"
                     )
-            for name in ("source_prefix", "target_prefix"):
+            for name in ("source_prefix", "source_suffix", "target_prefix"):
                 length = len(getattr(member, name))
                 expected = len(getattr(self.members[0], name))
                 if length != expected:
@@ -240,9 +327,17 @@ class LanguageModelConfig(DecoderOptions):
         default="none",
         description="'all': the input embedding and the output projection share weights",
     )
-    # The ids that the model puts before every prompt, and before the start token: none.
-    source_prefix: ClassVar[tuple[int, ...]] = ()
+    # The ids that the model reads with every prompt, and before the start token: none.
+    source_additions: ClassVar[tuple[int, ...]] = ()
     target_prefix: ClassVar[tuple[int, ...]] = ()
+
+    def _problems(self) -> list[str]:
+        problems = super()._problems()
+        if self.decoder_mixer == "ssru" and self.positions.startswith("relative"):
+            problems.append(
+                f"positions='{self.positions}' needs self-attention, got decoder_mixer='ssru'"
+            )
+        return problems
 
     @property
     def source_vocab_size(self) -> int:

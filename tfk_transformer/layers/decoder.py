@@ -8,15 +8,21 @@ from keras import ops
 
 from tfk_transformer.array_types import Shape, Tensor
 from tfk_transformer.config.layer_options import LayerOptions
-from tfk_transformer.layers.attention import KeyValue
+from tfk_transformer.layers.attention import Attended, KeyValue
 from tfk_transformer.layers.encoder import OptionsLayer
+from tfk_transformer.layers.relative_positions import (
+    RelativeOptions,
+    StepPositions,
+    biased_masks,
+)
+from tfk_transformer.layers.ssru import SSRU
 
 
 class Decoded(NamedTuple):
     """The result of a decoder layer or of the stack, whose weights are lists of the layers'."""
 
     output: Tensor  # (B, T, D)
-    self_weights: Tensor  # float32 (B, H, T, T)
+    self_weights: Tensor  # float32 (B, H, T, T); (B, 0, T, T) with an SSRU, which has no heads
     cross_weights: Tensor  # float32 (B, H, T, S); None without cross-attention
 
 
@@ -24,7 +30,7 @@ class Stepped(NamedTuple):
     """The result of a decoding step. The stack's cache and weights are lists of the layers'."""
 
     output: Tensor  # (B, M, D)
-    cache: Tensor  # KeyValue of (B, H, (t+1)*M, …)
+    cache: Tensor  # KeyValue of (B, H, (t+1)*M, …), or the states of an SSRU (B, 1, M, D)
     cross_weights: Tensor  # float32 (B, H, M, S); None without cross-attention
 
 
@@ -35,6 +41,8 @@ class DecoderLayer(OptionsLayer):
     Args:
         options: options of the layer.
         cross_attention: whether the layer attends to an encoder's output. Defaults to True.
+        ssru_max_length: the `max_length` of an SSRU in place of self-attention, see `ssru.SSRU`.
+            Defaults to None: self-attention.
         **kwargs: arguments of `keras.layers.Layer`.
     """
 
@@ -42,10 +50,21 @@ class DecoderLayer(OptionsLayer):
     # masks to it.
 
     def __init__(
-        self, options: LayerOptions, cross_attention: bool = True, **kwargs: object
+        self,
+        options: LayerOptions,
+        cross_attention: bool = True,
+        ssru_max_length: int | None = None,
+        **kwargs: object,
     ) -> None:
         super().__init__(options, **kwargs)
-        self.self_attention = self._attention("self_attention")
+        self.ssru_max_length = ssru_max_length
+        # A layer has one of the two.
+        self.self_attention: Tensor = None
+        self.ssru: Tensor = None
+        if ssru_max_length is None:
+            self.self_attention = self._attention("self_attention")
+        else:
+            self.ssru = SSRU(ssru_max_length, dtype=self.dtype_policy, name="ssru")
         self.self_residual = self._residual("self_residual")
         self.cross_attention = self._attention("cross_attention") if cross_attention else None
         self.cross_residual = self._residual("cross_residual") if cross_attention else None
@@ -60,9 +79,8 @@ class DecoderLayer(OptionsLayer):
         cross_attention_mask_shape: Shape | None = None,
     ) -> None:
         """Make all weights. Their shapes follow from the options."""
-        self._build_all(
-            self.self_attention, self.self_residual, self.feed_forward, self.ff_residual
-        )
+        mixer = self.self_attention or self.ssru
+        self._build_all(mixer, self.self_residual, self.feed_forward, self.ff_residual)
         if self.cross_attention:
             self._build_all(self.cross_attention, self.cross_residual)
 
@@ -81,12 +99,11 @@ class DecoderLayer(OptionsLayer):
             memory: the projected encoder output: keys (B, H, S, K) and values (B, H, S, V).
             attention_mask: booleans, True for a visible position, or floats that are added to the
                 scores, broadcastable to (B, H, T, T); see `masks.as_additive`. The layer adds no
-                causal mask itself.
+                causal mask itself. An SSRU needs no mask: it reads earlier positions only.
             cross_attention_mask: the same for cross-attention, broadcastable to (B, H, T, S).
             training: whether dropout is applied.
         """
-        query, context = self.self_attention.project_self(self.self_residual.enter(x))
-        attended = self.self_attention.attend(query, context, attention_mask, training)
+        attended = self._mix(self.self_residual.enter(x), attention_mask, training)
         x = self.self_residual(x, attended.output, training=training)
         x, cross_weights = self._attend_to_memory(x, memory, cross_attention_mask, training)
         return Decoded(self._apply_feed_forward(x, training), attended.weights, cross_weights)
@@ -94,7 +111,7 @@ class DecoderLayer(OptionsLayer):
     def step(
         self,
         x: Tensor,
-        past: KeyValue,
+        past: Tensor,
         memory: KeyValue | None = None,
         lineage: Tensor = None,
         cross_attention_mask: Tensor = None,
@@ -109,17 +126,32 @@ class DecoderLayer(OptionsLayer):
         Args:
             x: (B, M, D).
             past: the cache, keys (B, H, t*M, K) and values (B, H, t*M, V), sorted by position and
-                then by beam.
+                then by beam; or the states of an SSRU, see `ssru.SSRU.step`.
             memory: keys (B, H, S, K) and values (B, H, S, V).
             lineage: mask broadcastable to (B, H, M, (t+1)*M), see `masks.beam_mask`. Defaults
                 to None, which hides nothing and is correct for M = 1.
             cross_attention_mask: mask broadcastable to (B, H, M, S).
         """
-        query, new = self.self_attention.project_self(self.self_residual.enter(x))
-        cache = past.append(new)
-        x = self.self_residual(x, self.self_attention.attend(query, cache, lineage).output)
+        mixed, cache = self._mix_next(self.self_residual.enter(x), past, lineage)
+        x = self.self_residual(x, mixed)
         x, cross_weights = self._attend_to_memory(x, memory, cross_attention_mask)
         return Stepped(self._apply_feed_forward(x), cache, cross_weights)
+
+    def _mix(self, x: Tensor, attention_mask: Tensor, training: bool | None) -> Attended:
+        """Combine all target positions of (B, T, D)."""
+        if self.ssru:
+            batch, length, _ = ops.shape(x)
+            return Attended(self.ssru(x), ops.zeros((batch, 0, length, length), dtype="float32"))
+        query, context = self.self_attention.project_self(x)
+        return self.self_attention.attend(query, context, attention_mask, training)
+
+    def _mix_next(self, x: Tensor, past: Tensor, lineage: Tensor) -> tuple[Tensor, Tensor]:
+        """Combine the next position (B, M, D) with the cache, and return the next cache as well."""
+        if self.ssru:
+            return self.ssru.step(x, past, lineage)
+        query, new = self.self_attention.project_self(x)
+        cache = past.append(new)
+        return self.self_attention.attend(query, cache, lineage).output, cache
 
     def _attend_to_memory(
         self,
@@ -145,7 +177,11 @@ class DecoderLayer(OptionsLayer):
 
     def get_config(self) -> dict[str, object]:
         """Return the arguments of the constructor."""
-        return {**super().get_config(), "cross_attention": self.cross_attention is not None}
+        return {
+            **super().get_config(),
+            "cross_attention": self.cross_attention is not None,
+            "ssru_max_length": self.ssru_max_length,
+        }
 
 
 @keras.saving.register_keras_serializable(package="tfk_transformer")
@@ -158,6 +194,8 @@ class Decoder(OptionsLayer):
         final_norm: whether the output of the stack is normalized. Defaults to None: only if
             `options.norm` is "pre".
         cross_attention: whether the layers attend to an encoder's output. Defaults to True.
+        ssru_max_length: see `DecoderLayer`. Defaults to None.
+        relative: options of relative positions, see `Encoder`. Defaults to None.
         **kwargs: arguments of `keras.layers.Layer`.
     """
 
@@ -167,17 +205,28 @@ class Decoder(OptionsLayer):
         num_layers: int,
         final_norm: bool | None = None,
         cross_attention: bool = True,
+        ssru_max_length: int | None = None,
+        relative: tuple[int, int, bool] | None = None,
         **kwargs: object,
     ) -> None:
         super().__init__(options, **kwargs)
+        self.relative = RelativeOptions(*relative) if relative else None
         self.num_layers = num_layers
         self.normalised = final_norm
         self.cross_attention = cross_attention
+        self.ssru_max_length = ssru_max_length
         self.layers: list[Tensor] = [
-            DecoderLayer(options, cross_attention, dtype=self.dtype_policy, name=f"layer_{i}")
+            DecoderLayer(
+                options,
+                cross_attention,
+                ssru_max_length,
+                dtype=self.dtype_policy,
+                name=f"layer_{i}",
+            )
             for i in range(num_layers)
         ]
         self.final_norm = self._final_norm(final_norm)
+        self.relative_positions = self._relative_positions(self.relative, num_layers, False)
 
     def build(
         self,
@@ -187,7 +236,7 @@ class Decoder(OptionsLayer):
         cross_attention_mask_shape: Shape | None = None,
     ) -> None:
         """Make all weights. Their shapes follow from the options."""
-        self._build_all(*self.layers, self.final_norm)
+        self._build_all(*self.layers, self.final_norm, *self.relative_positions)
 
     def project_memory(self, encoded: Tensor) -> list[Tensor]:
         """Project the encoder's output (B, S, D) to keys and values of each layer.
@@ -203,9 +252,14 @@ class Decoder(OptionsLayer):
             )
         return [layer.cross_attention.project_context(encoded) for layer in self.layers]
 
-    def empty_cache(self, batch: Tensor) -> list[KeyValue]:
-        """Return each layer's empty cache: keys (B, H, 0, K) and values (B, H, 0, V)."""
+    def empty_cache(self, batch: Tensor) -> list[Tensor]:
+        """Return each layer's empty cache: keys (B, H, 0, K) and values (B, H, 0, V), or the states
+        of an SSRU, float32 (B, 1, 0, D).
+        """
         o = self.options
+        if self.ssru_max_length is not None:
+            shape = (batch, 1, 0, o.model_dim)
+            return [ops.zeros(shape, dtype="float32") for _ in self.layers]
         key_shape = (batch, o.num_heads, 0, o.query_width)
         value_shape = (batch, o.num_heads, 0, o.value_width)
         return [
@@ -230,11 +284,16 @@ class Decoder(OptionsLayer):
         """
         self_weights = []
         cross_weights = []
-        for layer, memory in zip(self.layers, self.project_memory(encoded), strict=True):
+        positions = ops.arange(ops.shape(x)[1]) if self.relative_positions else None
+        masks = biased_masks(
+            self.relative_positions, attention_mask, positions, positions, self.num_layers
+        )
+        memories = self.project_memory(encoded)
+        for layer, memory, mask in zip(self.layers, memories, masks, strict=True):
             x, self_attention, cross_attention = layer(
                 x,
                 memory,
-                attention_mask=attention_mask,
+                attention_mask=mask,
                 cross_attention_mask=cross_attention_mask,
                 training=training,
             )
@@ -245,17 +304,23 @@ class Decoder(OptionsLayer):
     def step(
         self,
         x: Tensor,
-        cache: list[KeyValue],
+        cache: list[Tensor],
         memory: Sequence[KeyValue | None],
         lineage: Tensor = None,
         cross_attention_mask: Tensor = None,
+        positions: StepPositions | None = None,
     ) -> Stepped:
-        """Decode the next position for M beams of each sentence; see `DecoderLayer.step`."""
+        """Decode the next position for M beams of each sentence; see `DecoderLayer.step`.
+
+        A decoder with relative positions needs the `positions` of the tokens.
+        """
         new_cache = []
         cross_weights = []
-        for layer, past, layer_memory in zip(self.layers, cache, memory, strict=True):
+        queries, keys = positions or (None, None)
+        masks = biased_masks(self.relative_positions, lineage, queries, keys, self.num_layers)
+        for layer, past, layer_memory, mask in zip(self.layers, cache, memory, masks, strict=True):
             x, layer_cache, layer_weights = layer.step(
-                x, past, layer_memory, lineage, cross_attention_mask
+                x, past, layer_memory, mask, cross_attention_mask
             )
             new_cache.append(layer_cache)
             cross_weights.append(layer_weights)
@@ -266,6 +331,8 @@ class Decoder(OptionsLayer):
         return {
             **super().get_config(),
             "num_layers": self.num_layers,
+            "relative": list(self.relative) if self.relative else None,
             "final_norm": self.normalised,
             "cross_attention": self.cross_attention,
+            "ssru_max_length": self.ssru_max_length,
         }

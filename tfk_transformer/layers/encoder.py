@@ -3,12 +3,18 @@
 from typing import NamedTuple, Self
 
 import keras
+from keras import ops
 
 from tfk_transformer.array_types import Shape, Tensor
 from tfk_transformer.config.layer_options import LayerOptions
 from tfk_transformer.layers.attention import Attended, MultiHeadAttention
 from tfk_transformer.layers.feed_forward import FeedForward
-from tfk_transformer.layers.layer_norm import LayerNorm
+from tfk_transformer.layers.layer_norm import NORMS
+from tfk_transformer.layers.relative_positions import (
+    RelativeOptions,
+    RelativePositions,
+    biased_masks,
+)
 from tfk_transformer.layers.residual import Residual
 
 
@@ -70,23 +76,50 @@ class OptionsLayer(keras.layers.Layer):
     def _feed_forward(self) -> FeedForward:
         o = self.options
         return FeedForward(
-            o.ff_width, o.ff_dropout, o.ff_activation, dtype=self.dtype_policy, name="feed_forward"
+            o.ff_width,
+            o.ff_dropout,
+            o.ff_activation,
+            o.ff_gated,
+            o.ff_bias,
+            dtype=self.dtype_policy,
+            name="feed_forward",
         )
 
     def _residual(self, name: str) -> Residual:
         o = self.options
-        return Residual(o.norm, o.dropout, o.norm_epsilon, dtype=self.dtype_policy, name=name)
+        return Residual(
+            o.norm, o.dropout, o.norm_epsilon, o.norm_type, dtype=self.dtype_policy, name=name
+        )
 
     def _final_norm(self, final_norm: bool | None) -> keras.layers.Layer:
-        """Return the layer norm after a stack.
+        """Return the norm after a stack.
 
         By default, only pre-norm layers have one, since their output is a sum without a norm.
         """
         if final_norm or (final_norm is None and self.options.norm == "pre"):
-            return LayerNorm(
+            return NORMS[self.options.norm_type](
                 epsilon=self.options.norm_epsilon, dtype=self.dtype_policy, name="final_norm"
             )
         return keras.layers.Identity(dtype=self.dtype_policy, name="final_norm")
+
+    def _relative_positions(
+        self, relative: RelativeOptions | None, num_layers: int, bidirectional: bool
+    ) -> list[RelativePositions]:
+        """Return the tables of relative positions of a stack: none, one, or one for each layer."""
+        if relative is None:
+            return []
+        names = [f"relative_positions_{i}" for i in range(num_layers)]
+        return [
+            RelativePositions(
+                self.options.num_heads,
+                relative.buckets,
+                relative.max_distance,
+                bidirectional,
+                dtype=self.dtype_policy,
+                name=name,
+            )
+            for name in (names if relative.by_layer else ["relative_positions"])
+        ]
 
     def _build_all(self, *layers: keras.layers.Layer) -> None:
         for layer in layers:
@@ -138,6 +171,9 @@ class Encoder(OptionsLayer):
         num_layers: number of layers.
         final_norm: whether the output of the stack is normalized. Defaults to None: only if
             `options.norm` is "pre".
+        relative: options of relative positions: numbers of buckets and of the largest distance, and
+            whether each layer has a table; see `RelativeOptions`. Defaults to None: no relative
+            positions.
         **kwargs: arguments of `keras.layers.Layer`.
     """
 
@@ -146,22 +182,25 @@ class Encoder(OptionsLayer):
         options: LayerOptions,
         num_layers: int,
         final_norm: bool | None = None,
+        relative: tuple[int, int, bool] | None = None,
         **kwargs: object,
     ) -> None:
         super().__init__(options, **kwargs)
         self.num_layers = num_layers
         self.normalised = final_norm
+        self.relative = RelativeOptions(*relative) if relative else None
         self.layers = [
             EncoderLayer(options, dtype=self.dtype_policy, name=f"layer_{i}")
             for i in range(num_layers)
         ]
         self.final_norm = self._final_norm(final_norm)
+        self.relative_positions = self._relative_positions(self.relative, num_layers, True)
 
     def build(
         self, x_shape: Shape | None = None, attention_mask_shape: Shape | None = None
     ) -> None:
         """Make all weights. Their shapes follow from the options."""
-        self._build_all(*self.layers, self.final_norm)
+        self._build_all(*self.layers, self.final_norm, *self.relative_positions)
 
     def call(
         self, x: Tensor, attention_mask: Tensor = None, training: bool | None = None
@@ -175,8 +214,12 @@ class Encoder(OptionsLayer):
             training: whether dropout is applied.
         """
         weights = []
-        for layer in self.layers:
-            x, layer_weights = layer(x, attention_mask=attention_mask, training=training)
+        positions = ops.arange(ops.shape(x)[1]) if self.relative_positions else None
+        masks = biased_masks(
+            self.relative_positions, attention_mask, positions, positions, self.num_layers
+        )
+        for layer, mask in zip(self.layers, masks, strict=True):
+            x, layer_weights = layer(x, attention_mask=mask, training=training)
             weights.append(layer_weights)
         return Encoded(self.final_norm(x), weights)
 
@@ -186,4 +229,5 @@ class Encoder(OptionsLayer):
             **super().get_config(),
             "num_layers": self.num_layers,
             "final_norm": self.normalised,
+            "relative": list(self.relative) if self.relative else None,
         }

@@ -1,40 +1,64 @@
 """The position-wise feed-forward block ("Attention Is All You Need", section 3.3)."""
 
+import functools
+from collections.abc import Callable
+
 import keras
 from keras import ops
 
 from tfk_transformer.array_types import Shape, Tensor
 from tfk_transformer.layers.dropout import Dropout
 
+# The activations that Keras has under another name, or not at all.
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "gelu_tanh": functools.partial(keras.activations.gelu, approximate=True),
+    "gelu_sigmoid": lambda x: x * ops.sigmoid(1.702 * x),
+}
+
 
 @keras.saving.register_keras_serializable(package="tfk_transformer")
 class FeedForward(keras.layers.Layer):
     """Apply max(0, x W1 + b1) W2 + b2 to each position.
 
+    Gated: (max(0, x W1 + b1) * (x V + c)) W2 + b2 (arXiv:2002.05202).
+
     Args:
         ff_dim: F, the inner width.
         dropout: probability of dropping an inner activation while training. Defaults to 0.
-        activation: name of a Keras activation, which replaces max(0, x). Defaults to "relu".
+        activation: name of an activation, of `ACTIVATIONS` or of Keras, which replaces max(0, x).
+            Defaults to "relu".
+        gated: whether the inner activations are multiplied by a second product. Defaults to False.
+        use_bias: whether the products have biases. Defaults to True.
         **kwargs: arguments of `keras.layers.Layer`.
     """
 
     def __init__(
-        self, ff_dim: int, dropout: float = 0.0, activation: str = "relu", **kwargs: object
+        self,
+        ff_dim: int,
+        dropout: float = 0.0,
+        activation: str = "relu",
+        gated: bool = False,
+        use_bias: bool = True,
+        **kwargs: object,
     ) -> None:
         super().__init__(**kwargs)
         self.ff_dim = ff_dim
         self.dropout = dropout
         self.activation = activation
-        self.inner = keras.layers.Dense(
-            ff_dim, activation=activation, dtype=self.dtype_policy, name="inner"
-        )
+        self.gated = gated
+        self.use_bias = use_bias
+        function = ACTIVATIONS.get(activation, activation)
+        self.inner = self._dense(ff_dim, "inner", function)
+        self.linear = self._dense(ff_dim, "linear") if gated else None
         self.inner_dropout = Dropout(dropout, dtype=self.dtype_policy)
 
     def build(self, input_shape: Shape) -> None:
         """Make the weights for inputs (…, D)."""
         model_dim = input_shape[-1]
-        self.outer = keras.layers.Dense(model_dim, dtype=self.dtype_policy, name="outer")
+        self.outer = self._dense(model_dim or 0, "outer")
         self.inner.build((None, None, model_dim))
+        if self.linear:
+            self.linear.build((None, None, model_dim))
         self.outer.build((None, None, self.ff_dim))
 
     def compute_output_shape(self, input_shape: Shape) -> Shape:
@@ -45,8 +69,18 @@ class FeedForward(keras.layers.Layer):
         """Map (B, T, D) to (B, T, D)."""
         # (B*T, D), so that each layer is one plain matrix product.
         rows = ops.reshape(x, (-1, x.shape[-1]))
-        rows = self.outer(self.inner_dropout(self.inner(rows), training=training))
+        hidden = self.inner(rows)
+        if self.linear:
+            hidden = hidden * self.linear(rows)
+        rows = self.outer(self.inner_dropout(hidden, training=training))
         return ops.reshape(rows, ops.shape(x))
+
+    def _dense(
+        self, width: int, name: str, activation: str | Callable[[Tensor], Tensor] | None = None
+    ) -> keras.layers.Dense:
+        return keras.layers.Dense(
+            width, activation, use_bias=self.use_bias, dtype=self.dtype_policy, name=name
+        )
 
     def get_config(self) -> dict[str, object]:
         """Return the arguments of the constructor."""
@@ -55,4 +89,6 @@ class FeedForward(keras.layers.Layer):
             "ff_dim": self.ff_dim,
             "dropout": self.dropout,
             "activation": self.activation,
+            "gated": self.gated,
+            "use_bias": self.use_bias,
         }

@@ -1,11 +1,11 @@
-"""Layer normalization with an explicit gradient."""
+"""Layer normalization with an explicit gradient, and normalization by the root mean square."""
 
 from collections.abc import Callable
 
 import keras
 from keras import ops
 
-from tfk_transformer.array_types import Tensor
+from tfk_transformer.array_types import Shape, Tensor
 
 
 @keras.saving.register_keras_serializable(package="tfk_transformer")
@@ -37,6 +37,44 @@ class LayerNorm(keras.layers.LayerNormalization):
     def get_config(self) -> dict[str, object]:
         """Return the arguments of the constructor."""
         return {**keras.layers.Layer.get_config(self), "epsilon": self.epsilon}
+
+
+@keras.saving.register_keras_serializable(package="tfk_transformer")
+class RMSNorm(keras.layers.Layer):
+    """Divide vectors by their root mean square (arXiv:1910.07467).
+
+    The layer computes y = x / sqrt(mean(x^2) + epsilon) gamma over the last axis, in float32
+    whatever the compute dtype.
+
+    Args:
+        epsilon: added to the mean square. Defaults to 1e-6.
+        **kwargs: arguments of `keras.layers.Layer`.
+    """
+
+    def __init__(self, epsilon: float = 1e-6, **kwargs: object) -> None:
+        super().__init__(autocast=False, **kwargs)
+        self.epsilon = epsilon
+
+    def build(self, input_shape: Shape) -> None:
+        """Make `gamma` (D,) for inputs (…, D)."""
+        self.gamma = self.add_weight(name="gamma", shape=(input_shape[-1],), initializer="ones")
+
+    def compute_output_shape(self, input_shape: Shape) -> Shape:
+        """Return the shape of the output, which is the shape of the input."""
+        return input_shape
+
+    def call(self, inputs: Tensor) -> Tensor:
+        """Return inputs (…, D) normalized, in the compute dtype."""
+        normal = ops.rms_normalization(inputs, scale=self.gamma, epsilon=self.epsilon)
+        return ops.cast(normal, self.compute_dtype)
+
+    def get_config(self) -> dict[str, object]:
+        """Return the arguments of the constructor."""
+        return {**super().get_config(), "epsilon": self.epsilon}
+
+
+# By `LayerOptions.norm_type`.
+NORMS: dict[str, type[keras.layers.Layer]] = {"layer": LayerNorm, "rms": RMSNorm}
 
 
 def _normalize(x: Tensor, gamma: Tensor, beta: Tensor, epsilon: float) -> Tensor:

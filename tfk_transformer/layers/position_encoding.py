@@ -6,7 +6,7 @@ from keras import ops
 
 from tfk_transformer.array_types import Shape, Tensor
 from tfk_transformer.layers.dropout import Dropout
-from tfk_transformer.layers.layer_norm import LayerNorm
+from tfk_transformer.layers.layer_norm import NORMS
 
 
 def sinusoids(length: int, model_dim: int, halves: bool = False) -> np.ndarray:
@@ -61,16 +61,18 @@ class Positions(keras.layers.Layer):
     """Scale token embeddings, add position encodings, and apply layer norm and dropout to the sum.
 
     Args:
-        kind: "learned", or a kind of sinusoids, see `position_table`.
+        kind: "learned", or a kind of sinusoids, see `position_table`; or "relative" or
+            "relative_by_layer", which add nothing here, see `relative_positions`.
         max_length: number of positions.
         scale: whether embeddings are multiplied by sqrt(D) ("Attention Is All You Need", section
             3.4). Defaults to False.
         dropout: probability of dropping an element of the sum while training. Defaults to 0.
         offset: the number of the first position, for sinusoids. Defaults to 0.
-        prefix: the number of tokens that the model puts before every sequence. They have positions
+        prefix: the number of tokens that the model adds to every sequence. They have positions
             beyond `max_length`. Defaults to 0.
         norm: whether the sum is normalized, before dropout. Defaults to False.
-        epsilon: added to the variance in the layer norm. Defaults to 1e-6.
+        epsilon: added to the variance in the norm. Defaults to 1e-6.
+        norm_type: "layer" or "rms"; see `layer_norm.NORMS`. Defaults to "layer".
         **kwargs: arguments of `keras.layers.Layer`.
     """
 
@@ -84,6 +86,7 @@ class Positions(keras.layers.Layer):
         prefix: int = 0,
         norm: bool = False,
         epsilon: float = 1e-6,
+        norm_type: str = "layer",
         **kwargs: object,
     ) -> None:
         super().__init__(**kwargs)
@@ -95,8 +98,11 @@ class Positions(keras.layers.Layer):
         self.prefix = prefix
         self.norm = norm
         self.epsilon = epsilon
+        self.norm_type = norm_type
         self.layer_norm = (
-            LayerNorm(epsilon=epsilon, dtype=self.dtype_policy, name="norm") if norm else None
+            NORMS[norm_type](epsilon=epsilon, dtype=self.dtype_policy, name="norm")
+            if norm
+            else None
         )
         self.sum_dropout = Dropout(dropout, dtype=self.dtype_policy)
 
@@ -112,6 +118,8 @@ class Positions(keras.layers.Layer):
                 shape=(length, model_dim),
                 initializer=keras.initializers.RandomNormal(stddev=model_dim**-0.5),
             )
+        elif self.kind.startswith("relative"):
+            self.table = None
         else:
             self.table = position_table(self.kind, length, model_dim, self.offset)
 
@@ -119,12 +127,15 @@ class Positions(keras.layers.Layer):
         """Return the shape of the output, which is the shape of the input."""
         return input_shape
 
-    def call(self, embedded: Tensor, training: bool | None = None) -> Tensor:
-        """Add the positions 0 to T-1 to (B, T, D).
+    def call(
+        self, embedded: Tensor, training: bool | None = None, positions: Tensor = None
+    ) -> Tensor:
+        """Add positions to (B, T, D).
 
         Args:
             embedded: token embeddings (B, T, D).
             training: whether dropout is applied.
+            positions: int32 (B, T). Defaults to None: 0 to T-1 in every row.
 
         Returns:
             (B, T, D), in the dtype of `embedded`.
@@ -139,14 +150,22 @@ class Positions(keras.layers.Layer):
                 f"{length - self.prefix}; shorten it or "
                 "raise max_length."
             )
-        table = self._table(embedded.dtype)[: ops.shape(embedded)[1]]
-        return self.sum_dropout(self._normalized(self._scaled(embedded) + table), training=training)
+        total = self._scaled(embedded)
+        if self.table is not None:
+            table = self._table(embedded.dtype)
+            if positions is None:
+                encoding = table[: ops.shape(embedded)[1]]
+            else:
+                encoding = ops.take(table, positions, axis=0)
+            total = total + encoding
+        return self.sum_dropout(self._normalized(total), training=training)
 
     def at(self, embedded: Tensor, position: Tensor) -> Tensor:
         """Add a position, a scalar or (M,), to the vectors of (B, M, D), without dropout."""
-        return self._normalized(
-            self._scaled(embedded) + ops.take(self._table(embedded.dtype), position, axis=0)
-        )
+        total = self._scaled(embedded)
+        if self.table is not None:
+            total = total + ops.take(self._table(embedded.dtype), position, axis=0)
+        return self._normalized(total)
 
     def _normalized(self, total: Tensor) -> Tensor:
         return self.layer_norm(total) if self.layer_norm else total
@@ -159,5 +178,15 @@ class Positions(keras.layers.Layer):
 
     def get_config(self) -> dict[str, object]:
         """Return the arguments of the constructor."""
-        names = ("kind", "max_length", "scale", "dropout", "offset", "prefix", "norm", "epsilon")
+        names = (
+            "kind",
+            "max_length",
+            "scale",
+            "dropout",
+            "offset",
+            "prefix",
+            "norm",
+            "epsilon",
+            "norm_type",
+        )
         return {**super().get_config(), **{name: getattr(self, name) for name in names}}

@@ -1,10 +1,10 @@
-"""The residual connection around each sublayer, with layer norm and dropout."""
+"""The residual connection around each sublayer, with a norm and dropout."""
 
 import keras
 
 from tfk_transformer.array_types import Shape, Tensor
 from tfk_transformer.layers.dropout import Dropout
-from tfk_transformer.layers.layer_norm import LayerNorm
+from tfk_transformer.layers.layer_norm import NORMS
 
 
 @keras.saving.register_keras_serializable(package="tfk_transformer")
@@ -21,22 +21,29 @@ class Residual(keras.layers.Layer):
     Args:
         norm: "pre", "post" or "post_dropout". Defaults to "pre".
         dropout: probability of dropping an element while training. Defaults to 0.
-        epsilon: added to the variance in the layer norm. Defaults to 1e-6.
+        epsilon: added to the variance in the norm. Defaults to 1e-6.
+        norm_type: "layer" or "rms"; see `layer_norm.NORMS`. Defaults to "layer".
         **kwargs: arguments of `keras.layers.Layer`.
     """
 
     def __init__(
-        self, norm: str = "pre", dropout: float = 0.0, epsilon: float = 1e-6, **kwargs: object
+        self,
+        norm: str = "pre",
+        dropout: float = 0.0,
+        epsilon: float = 1e-6,
+        norm_type: str = "layer",
+        **kwargs: object,
     ) -> None:
         super().__init__(**kwargs)
         self.norm = norm
         self.dropout = dropout
         self.epsilon = epsilon
-        self.layer_norm = LayerNorm(epsilon=epsilon, dtype=self.dtype_policy, name="norm")
+        self.norm_type = norm_type
+        self.layer_norm = NORMS[norm_type](epsilon=epsilon, dtype=self.dtype_policy, name="norm")
         self.output_dropout = Dropout(dropout, dtype=self.dtype_policy)
 
     def build(self, x_shape: Shape, output_shape: Shape | None = None) -> None:
-        """Make the weights of the layer norm for inputs (…, D)."""
+        """Make the weights of the norm for inputs (…, D)."""
         if not self.layer_norm.built:  # a call of `enter` builds it first
             self.layer_norm.build(x_shape)
 
@@ -62,4 +69,5 @@ class Residual(keras.layers.Layer):
             "norm": self.norm,
             "dropout": self.dropout,
             "epsilon": self.epsilon,
+            "norm_type": self.norm_type,
         }

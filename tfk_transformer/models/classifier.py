@@ -44,7 +44,12 @@ class Classifier(ConfiguredModel):
         self.source_embedding = self._embedding("source_embedding", config.vocab_size)
         self.source_positions = self._positions("source_positions")
         self.encoder = Encoder(
-            config, config.encoder_layers, config.encoder_final_norm, **dtype, name="encoder"
+            config,
+            config.encoder_layers,
+            config.encoder_final_norm,
+            self._relative_options(),
+            **dtype,
+            name="encoder",
         )
         self.head = keras.layers.Dense(config.num_classes, **dtype, name="head")
 

@@ -13,6 +13,7 @@ from tfk_transformer.config.model_options import ModelOptions
 from tfk_transformer.config.presets import PRESETS
 from tfk_transformer.config.words import nearest, shorten
 from tfk_transformer.layers.position_encoding import Positions
+from tfk_transformer.layers.relative_positions import RelativeOptions
 from tfk_transformer.losses import LabelSmoothedCrossentropy
 from tfk_transformer.models.checked_batches import LABELS_NAME, IdRange, checked, plain_errors
 
@@ -193,9 +194,18 @@ class ConfiguredModel(keras.Model):
             prefix=prefix,
             norm=c.embedding_norm,
             epsilon=c.norm_epsilon,
+            norm_type=c.norm_type,
             dtype=self.dtype_policy,
             name=name,
         )
+
+    def _relative_options(self) -> RelativeOptions | None:
+        """Return the options of a stack's relative positions, if the model has any."""
+        c = self.config
+        if not c.positions.startswith("relative"):
+            return None
+        by_layer = c.positions == "relative_by_layer"
+        return RelativeOptions(c.position_buckets, c.position_max_distance, by_layer)
 
     @property
     def named_weights(self) -> dict[str, keras.Variable]:

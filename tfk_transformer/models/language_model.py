@@ -8,7 +8,6 @@ from keras import ops
 
 from tfk_transformer.array_types import Shape, Tensor
 from tfk_transformer.config.model_options import LanguageModelConfig
-from tfk_transformer.layers.attention import KeyValue
 from tfk_transformer.layers.decoder import Decoded
 from tfk_transformer.layers.masks import causal_mask
 from tfk_transformer.models.checked_batches import LABELS_NAME, IdRange
@@ -77,14 +76,15 @@ class LanguageModel(TokenModel):
         self,
         tokens: Tensor,
         position: Tensor,
-        cache: list[KeyValue],
+        cache: list[Tensor],
         memory: Tensor = (),
         lineage: Tensor = None,
     ) -> Step:
         """Decode the next position for M beams of each sentence; see `Transformer.step`."""
         embedded = self.target_positions.at(self.target_embedding(tokens), position)
+        positions = self._step_positions(position, tokens, ops.shape(tokens)[1], cache)
         output, cache, _ = self.decoder.step(
-            embedded, cache, self.decoder.project_memory(None), lineage
+            embedded, cache, self.decoder.project_memory(None), lineage, positions=positions
         )
         return self._to_step(output, cache, None)
 

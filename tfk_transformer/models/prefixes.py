@@ -1,7 +1,9 @@
-"""Prefixes of every source and target of a model, such as the language tokens of M2M100.
+"""Tokens that a model reads with every source and target, such as the language tokens of M2M100.
 
-The inputs and outputs of the model do not contain the prefixes. The first decoding step decodes the
-target's prefix together with the start token. P is the number of tokens of a prefix.
+The inputs and outputs of the model do not contain these tokens. The encoder reads a source's suffix
+first, so that it is at one place in rows of all lengths, but with positions after the source. The
+first decoding step decodes the target's prefix together with the start token. P is the number of
+tokens of a prefix, which includes the suffix of a source.
 """
 
 from collections.abc import Sequence
@@ -34,6 +36,25 @@ def prefixed_mask(prefix: Sequence[int], mask: Tensor) -> Tensor:
     if not prefix:
         return mask
     return ops.concatenate([*[ops.zeros_like(mask[..., :1])] * len(prefix), mask], axis=-1)
+
+
+def positions_with_suffix(additions: Sequence[int], suffix: int, mask: Tensor) -> Tensor:
+    """Return the positions of a source with its suffix and prefix, in the encoder's order.
+
+    Args:
+        additions: the ids of the suffix and the prefix.
+        suffix: the number of tokens of the suffix.
+        mask: additive mask (B, 1, 1, S) of the source, whose visible tokens are the first ones.
+
+    Returns:
+        int32 (B, P+S).
+    """
+    prefix = len(additions) - suffix
+    lengths = prefix + ops.sum(ops.cast(ops.equal(mask[:, 0, 0], 0), "int32"), axis=1)  # (B,)
+    after = lengths[:, None] + ops.arange(suffix, dtype="int32")
+    others = ops.arange(prefix + ops.shape(mask)[-1], dtype="int32")
+    others = ops.zeros_like(lengths)[:, None] + others
+    return ops.concatenate([after, others], axis=1)
 
 
 def step_inputs(

@@ -15,7 +15,8 @@ class Step(NamedTuple):
     """The result of a decoding step."""
 
     logits: Tensor  # (B, M, vocab_size); for an ensemble, a list of logits
-    cache: Tensor  # the KV cache, longer by one position of M beams
+    # The KV cache, longer by one position of M beams; or the states of the M beams of SSRUs.
+    cache: Tensor
     # float32 (B, M, S): to each source token, the mean of the last layer's heads. Without a source,
     # (B, M, 0).
     attention: Tensor

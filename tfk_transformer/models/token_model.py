@@ -9,8 +9,8 @@ from keras import ops
 from tfk_transformer.array_types import Tensor
 from tfk_transformer.config.model_options import LanguageModelConfig, TransformerConfig
 from tfk_transformer.keras_internals import has_loss_weights
-from tfk_transformer.layers.attention import KeyValue
 from tfk_transformer.layers.decoder import Decoded, Decoder
+from tfk_transformer.layers.relative_positions import StepPositions, key_positions
 from tfk_transformer.layers.vocabulary_projection import VocabularyProjection
 from tfk_transformer.losses import LabelSmoothedCrossentropy, shared_by_devices
 from tfk_transformer.models.configured_model import ConfiguredModel
@@ -45,6 +45,8 @@ class TokenModel(ConfiguredModel):
             c.decoder_layers,
             c.decoder_final_norm,
             cross_attention,
+            c.max_length if c.decoder_mixer == "ssru" else None,
+            self._relative_options() if c.decoder_mixer == "attention" else None,
             **dtype,
             name="decoder",
         )
@@ -130,7 +132,7 @@ class TokenModel(ConfiguredModel):
         self,
         tokens: Tensor,
         position: Tensor,
-        cache: list[KeyValue],
+        cache: list[Tensor],
         memory: Tensor = (),
         lineage: Tensor = None,
     ) -> Step:
@@ -152,7 +154,7 @@ class TokenModel(ConfiguredModel):
             tokens: see `Transformer.start_search`.
         """
 
-        def cached_step(beams: Beams, cache: list[KeyValue], memory: Tensor) -> Step:
+        def cached_step(beams: Beams, cache: list[Tensor], memory: Tensor) -> Step:
             return self.step(beams.ids[:, :, -1], beams.position, cache, memory, beams.lineage)
 
         stepper = (
@@ -165,6 +167,23 @@ class TokenModel(ConfiguredModel):
     def _decode_target(self, target: Tensor, memory: Sequence[Tensor]) -> Decoded:
         """Decode all positions of target ids (B, T)."""
         raise NotImplementedError
+
+    def _step_positions(
+        self, position: Tensor, tokens: Tensor, beams: Tensor, cache: list[Tensor]
+    ) -> StepPositions | None:
+        """Return the positions of a decoding step, if the decoder has relative positions.
+
+        Args:
+            position: the position of the tokens, a scalar or (N,).
+            tokens: ids (B, N).
+            beams: M.
+            cache: the KV cache of each layer.
+        """
+        if not self.decoder.relative_positions:
+            return None
+        columns = ops.shape(cache[0].key)[2] + ops.shape(tokens)[1]
+        keys = key_positions(columns, beams, len(self.config.target_prefix))
+        return StepPositions(ops.reshape(position, (-1,)), keys)
 
     def _embed(self, target: Tensor, training: bool | None = None) -> Tensor:
         return self.target_positions(self.target_embedding(target), training=training)
@@ -187,7 +206,7 @@ class TokenModel(ConfiguredModel):
         )
         return self._to_step(last, [], attention)
 
-    def _to_step(self, output: Tensor, cache: list[KeyValue], attention: Tensor) -> Step:
+    def _to_step(self, output: Tensor, cache: list[Tensor], attention: Tensor) -> Step:
         if attention is None:
             attention = ops.zeros((*ops.shape(output)[:2], 0), dtype="float32")
         return Step(self.logits(output), cache, attention)

@@ -15,7 +15,12 @@ from tfk_transformer.layers.encoder import Encoded, Encoder
 from tfk_transformer.layers.masks import additive_mask, causal_mask
 from tfk_transformer.models.checked_batches import LABELS_NAME, IdRange
 from tfk_transformer.models.inputs import check_ids, check_names, check_same_rows
-from tfk_transformer.models.prefixes import prefixed, prefixed_mask, step_inputs
+from tfk_transformer.models.prefixes import (
+    positions_with_suffix,
+    prefixed,
+    prefixed_mask,
+    step_inputs,
+)
 from tfk_transformer.models.search_steps import Step, Stepper
 from tfk_transformer.models.token_model import TokenModel
 
@@ -24,17 +29,18 @@ class Memory(NamedTuple):
     """The keys and values of the encoder's output, to which every decoding step attends."""
 
     layers: list[KeyValue]  # for each decoder layer keys (B, H, S, K) and values (B, H, S, V)
-    mask: Tensor  # float32 (B, 1, 1, S); S includes the source's prefix
+    mask: Tensor  # float32 (B, 1, 1, S); S includes the source's additions
 
 
 class AttentionMaps(NamedTuple):
     """The attention weights of every layer, float32.
 
-    They sum to 1 over the last axis, except that the weights of a model's prefixes are left out.
+    They sum to 1 over the last axis, except that the weights of a model's prefixes and suffix are
+    left out.
     """
 
     encoder: list[Tensor]  # (B, H, S, S)
-    decoder: list[Tensor]  # (B, H, T, T)
+    decoder: list[Tensor]  # (B, H, T, T); (B, 0, T, T) with SSRUs, which have no heads
     cross: list[Tensor]  # (B, H, T, S)
 
 
@@ -49,7 +55,8 @@ class Transformer(TokenModel):
     `config.source_end` False, the end token of a source is hidden like padding.
 
     The tokens of `config.source_prefix` and `config.target_prefix` stand before every source and
-    target. Inputs, logits, attention weights and lengths do not include them.
+    target, and `config.source_suffix` after every source. Inputs, logits, attention weights and
+    lengths do not include them.
 
     A call, `fit`, `evaluate` and `predict` check names, ranks, types and numbers of rows of their
     inputs, and that all ids are within the vocabulary. `fit` and `evaluate` also check the labels
@@ -68,22 +75,20 @@ class Transformer(TokenModel):
 
     def __init__(self, config: TransformerConfig, **kwargs: Any) -> None:
         super().__init__(config, **kwargs)
-        shared = config.tie_embeddings == "all"
         self.source_embedding = self._embedding(
-            "source_embedding", config.source_vocab_size, tied=shared
+            "source_embedding", config.source_vocab_size, tied=config.tie_embeddings == "all"
         )
-        self.source_positions = self._positions("source_positions", len(config.source_prefix))
+        self.source_positions = self._positions("source_positions", len(config.source_additions))
         self.encoder = Encoder(
             config,
             config.encoder_layers,
             config.encoder_final_norm,
+            self._relative_options(),
             dtype=self.dtype_policy,
             name="encoder",
         )
-        embedding = self.source_embedding if shared else None
-        self._add_decoder(
-            config.target_vocab_size, True, config.tie_embeddings != "none", embedding
-        )
+        embedding = self.source_embedding if config.shares_source else None
+        self._add_decoder(config.target_vocab_size, True, config.ties_output, embedding)
 
     def build(self, input_shape: object = None) -> None:
         """Make all weights. Their shapes follow from the configuration."""
@@ -125,7 +130,7 @@ class Transformer(TokenModel):
         """Return the attention weights of every layer and head, for the inputs of a call."""
         self.check_inputs(inputs)
         encoded, decoded = self._run(inputs, training=False)
-        prefix = len(self.config.source_prefix)
+        prefix = len(self.config.source_additions)
         encoder = [weights[:, :, prefix:, prefix:] for weights in encoded.weights]
         return AttentionMaps(encoder, decoded.self_weights, decoded.cross_weights)
 
@@ -137,19 +142,23 @@ class Transformer(TokenModel):
         Args:
             source: ids (B, S).
             training: whether dropout is applied.
-            attention_mask: see `Encoder.call`. For a model with a source prefix, it is additive,
-                (B, 1, 1, S), and without the prefix. Defaults to a mask that hides padding.
+            attention_mask: see `Encoder.call`. For a model with a source prefix or suffix, it is
+                additive, (B, 1, 1, S), and without these. Defaults to a mask that hides padding.
 
         Returns:
             The encoder's output (B, S, D) and its attention weights, in which S includes the
-            source's prefix.
+            source's suffix and prefix, in this order, before the source.
         """
-        prefix = self.config.source_prefix
-        embedded = self.source_positions(
-            self.source_embedding(prefixed(prefix, source)), training=training
-        )
+        additions = self.config.source_additions
         mask = self._source_mask(source) if attention_mask is None else attention_mask
-        mask = prefixed_mask(prefix, mask)
+        suffix = len(self.config.source_suffix)
+        positions = positions_with_suffix(additions, suffix, mask) if suffix else None
+        embedded = self.source_positions(
+            self.source_embedding(prefixed(additions, source)),
+            training=training,
+            positions=positions,
+        )
+        mask = prefixed_mask(additions, mask)
         return self.encoder(embedded, attention_mask=mask, training=training)
 
     def remember(self, source: Tensor) -> Memory:
@@ -163,7 +172,7 @@ class Transformer(TokenModel):
         self,
         tokens: Tensor,
         position: Tensor,
-        cache: list[KeyValue],
+        cache: list[Tensor],
         memory: Tensor = (),
         lineage: Tensor = None,
     ) -> Step:
@@ -174,7 +183,7 @@ class Transformer(TokenModel):
             position: the position of these tokens, a scalar. The start token has position 0.
             cache: the KV cache of each layer: at first `decoder.empty_cache(B)`, later the cache of
                 the previous step. After the target's prefix, which the first step also reads, it
-                has M positions for each step.
+                has M positions for each step. An SSRU has one state of each beam instead.
             memory: the result of `remember`.
             lineage: additive mask (B, 1, M, (position+1)*M) that shows each beam the beams that it
                 descends from. Defaults to None, which is correct for M = 1.
@@ -188,20 +197,21 @@ class Transformer(TokenModel):
             tokens, position, lineage = step_inputs(
                 self.config.target_prefix, tokens, position, lineage
             )
+        positions = self._step_positions(position, tokens, beams, cache)
         embedded = self.target_positions.at(self.target_embedding(tokens), position)
         # The minimum changes no value. Without it, TensorFlow 2.21 with oneDNN fuses a mask that
         # only one product reads, as in a decoder of a single layer, so that the whole loop of a
         # search returns nothing.
         mask = ops.minimum(memory.mask, 0.0) if self.config.decoder_layers == 1 else memory.mask
         output, cache, cross_weights = self.decoder.step(
-            embedded, cache, memory.layers, lineage, mask
+            embedded, cache, memory.layers, lineage, mask, positions
         )
         attention = ops.mean(cross_weights[-1], axis=1)
         if self.config.target_prefix:
             output = output[:, -beams:]
             attention = attention[:, -beams:]
-        if self.config.source_prefix:
-            attention = attention[:, :, len(self.config.source_prefix) :]
+        if self.config.source_additions:
+            attention = attention[:, :, len(self.config.source_additions) :]
         return self._to_step(output, cache, attention)
 
     def start_search(
@@ -227,7 +237,7 @@ class Transformer(TokenModel):
         return self._stepper(memory, use_cache, tokens)
 
     def _memory_mask(self, source: Tensor) -> Tensor:
-        return prefixed_mask(self.config.source_prefix, self._source_mask(source))
+        return prefixed_mask(self.config.source_additions, self._source_mask(source))
 
     def _source_mask(self, source: Tensor, real: Tensor = None) -> Tensor:
         """Return the additive mask (B, 1, 1, S) of source ids (B, S).
@@ -245,7 +255,7 @@ class Transformer(TokenModel):
     def _run(self, inputs: Tensor, training: bool | None) -> tuple[Encoded, Decoded]:
         source_mask = self._source_mask(inputs["source"], inputs.get("source_mask"))
         encoded = self.encode(inputs["source"], training, source_mask)
-        memory = (encoded.output, prefixed_mask(self.config.source_prefix, source_mask))
+        memory = (encoded.output, prefixed_mask(self.config.source_additions, source_mask))
         return encoded, self._decode_target(inputs["target"], memory, training)
 
     def _decode_target(
@@ -269,8 +279,8 @@ class Transformer(TokenModel):
         return self._remove_prefixes(decoded)
 
     def _remove_prefixes(self, decoded: Decoded) -> Decoded:
-        """Remove the target's prefix from the results, and the source's from the attention."""
-        source = len(self.config.source_prefix)
+        """Remove the target's prefix from results, and the source's additions from attention."""
+        source = len(self.config.source_additions)
         target = len(self.config.target_prefix)
         if not source + target:
             return decoded

@@ -111,11 +111,12 @@ def _part_sizes(config: ModelOptions) -> dict[str, int]:
     if config.positions == "learned":
         tables["max_length"] = config.max_length
     projected = width // config.num_heads if config.shared_projections else width * config.num_heads
-    layer = {
-        "feed-forward": width * config.ff_width,
-        "query": projected * config.query_width,
-        "attention output": width * config.num_heads * config.value_width,
-    }
+    ff_width = min(config.ff_width, getattr(config, "decoder_ff_dim", None) or config.ff_width)
+    layer = {"feed-forward": width * ff_width}
+    has_encoder = hasattr(config, "encoder_layers")
+    if has_encoder or getattr(config, "decoder_mixer", None) == "attention":
+        layer["query"] = projected * config.query_width
+        layer["attention output"] = width * config.num_heads * config.value_width
     return {
         **{f"a table of {name} by model_dim": size * width for name, size in tables.items()},
         **{f"the {name} of all layers": _layers(config) * size for name, size in layer.items()},

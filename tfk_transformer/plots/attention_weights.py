@@ -127,6 +127,9 @@ def attention_of(
         )
         return AttentionWeights(text, result.text, score, maps, missing=reason)
     encoder, decoder = _self_attention(model, keras_model, result.source_tokens, result.tokens)
+    if decoder.weights.shape[1] == 0:
+        reason = "A decoder of SSRUs has no self-attention."
+        return AttentionWeights(text, result.text, score, maps, encoder, missing=reason)
     return AttentionWeights(text, result.text, score, maps, encoder, decoder)
 
 

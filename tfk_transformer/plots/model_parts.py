@@ -66,17 +66,17 @@ class _Member(NamedTuple):
         shape = f"(B, {length}, {self.config.model_dim})"
         title = self.prefix.rstrip("/").replace("_", " ")
         yield Box([(f"{title} {name}tokens".strip(), f"(B, {length})")])
-        shared = (
-            side == "target"
-            and getattr(self.config, "tie_embeddings", "none") == "all"
-            and self.config.architecture != "decoder"
-        )
+        shared = side == "target" and getattr(self.config, "shares_source", False)
         table = "shared with the source", "0"
         if not shared:
             table = self._parameters(f"{side}_embedding")
         yield Box([(f"{name}embedding", shape), table], EMBEDDING)
         positions = f"{self.config.positions.replace('_', ' ')} positions"
-        yield Box([(positions, shape), self._parameters(f"{side}_positions")], EMBEDDING)
+        count = self.count(f"{side}_positions")
+        # Tables of relative positions are in the stack.
+        path = f"{self.prefix}{stack}/relative_positions"
+        count += sum(math.prod(size) for name, size in self.shapes.items() if name.startswith(path))
+        yield Box([(positions, shape), ("parameters", f"{count:,}")], EMBEDDING)
         yield from self._layers(stack, shape)
         if self.count(f"{stack}/final_norm"):
             lines = [(f"{stack} final norm", shape), self._parameters(f"{stack}/final_norm")]
@@ -115,15 +115,19 @@ class _Member(NamedTuple):
         counts = {name: self.count(f"{path}/{name}") for name in names}
         norms = sum(number for name, number in counts.items() if name.endswith("residual"))
         blocks = [
-            (self._block_name(name), number)
+            (self._block_name(path, name), number)
             for name, number in counts.items()
             if not name.endswith("residual")
         ]
         return [*blocks, ("norms", norms)] if norms else blocks
 
-    def _block_name(self, name: str) -> str:
+    def _block_name(self, path: str, name: str) -> str:
+        if name == "ssru":
+            return "SSRU"
         if name not in LAYER_LABELS:
-            return f"feed-forward, {self.config.ff_width} wide"
+            is_decoder = path.startswith("decoder/")
+            options = self.config.decoder_options() if is_decoder else self.config
+            return f"feed-forward, {options.ff_width} wide"
         num_heads = self.config.num_heads
         return f"{LAYER_LABELS[name]}, {num_heads} {'head' if num_heads == 1 else 'heads'}"
 
@@ -134,7 +138,7 @@ class _Member(NamedTuple):
             yield Box([("classes", shape), self._parameters("head")], OUTPUT)
         if side == "target":
             label, count = self._parameters("output")
-            if self.config.tie_embeddings != "none":
+            if self.config.tie_embeddings in ("target", "all"):
                 label = "tied to the embedding" if count == "0" else "bias; tied to the embedding"
             shape = f"(B, T, {self.config.target_vocab_size})"
             yield Box([("logits of the vocabulary", shape), (label, count)], OUTPUT)

@@ -50,8 +50,15 @@ def positions_of(model: Any, length: int) -> tuple[np.ndarray, str]:
 
     Returns:
         float32 (positions, D), and a title with the type of the positions.
+
+    Raises:
+        ValueError: if the model has relative positions, which are not added to embeddings.
     """
     if hasattr(model, "named_members"):
         model = next(iter(model.named_members().values()))
     layer = getattr(model, "target_positions", None) or model.source_positions
+    if layer.table is None:
+        raise ValueError(
+            f"model: expected positions that are added to embeddings, got {layer.kind!r} positions."
+        )
     return np.asarray(layer.table, "float32")[:length], f"{layer.kind.replace('_', ' ')} positions"

@@ -193,7 +193,7 @@ class _Expansion:
         rows = op.op("Reshape", [batch, ints(op, 1)])
         rows = op.op("Cast", [rows], {"to": ir.DataType.INT64.value})
         values = []
-        for shape in itertools.chain.from_iterable(map(_layer_shapes, self.members)):
+        for shape in itertools.chain.from_iterable(map(_cache_shapes, self.members)):
             sizes = ints(op, *(size or 0 for size in shape[1:]))  # 0 positions
             empty = op.op("ConstantOfShape", [op.op("Concat", [rows, sizes], {"axis": 0})])
             values.append(_declare_float(empty, shape))
@@ -260,7 +260,7 @@ def write_read_nodes(op: tape.Tape, members: Members, source: ir.Value) -> list[
     """Write the `Read` nodes of all members, and return the memory."""
     memory: list[ir.Value] = []
     for number, member in enumerate(members):
-        sizes = _layer_shapes(member)
+        sizes = _memory_shapes(member)
         *layers, mask = _layers(op, READ, number, [source], len(sizes) + 1)
         memory += map(_declare_float, layers, sizes)
         memory.append(_declare_float(mask, (None, 1, 1, None)))
@@ -281,7 +281,7 @@ def write_step_nodes(
         op: writes operators.
         members: the configurations of the members.
         step_tensors: the last tokens, their position, and the lineage.
-        cache: the keys and values of all layers.
+        cache: the keys and values of all layers, or the states of SSRUs.
         memory: the result of `write_read_nodes`; empty without an encoder.
         candidates: the tokens of a search with a shortlist; empty without a shortlist.
 
@@ -294,9 +294,9 @@ def write_step_nodes(
     attention: list[ir.Value] = []
     next_cache: list[ir.Value] = []
     for number, member in enumerate(members):
-        count = 2 * member.decoder_layers
+        count = len(_cache_shapes(member))
         member_cache = itertools.islice(remaining_cache, count)
-        member_memory = itertools.islice(remaining_memory, count + 1)
+        member_memory = itertools.islice(remaining_memory, 2 * member.decoder_layers + 1)
         inputs = [*step_tensors, *member_cache, *member_memory, *candidates]
         results = _layers(op, STEP, number, inputs, count + 2)
         logits.append(results[0])
@@ -313,7 +313,14 @@ def mean(op: tape.Tape, values: Sequence[ir.Value]) -> ir.Value:
     return op.op("Div", [total, op.op("Constant", [], {"value_float": float(len(values))})])
 
 
-def _layer_shapes(member: Member) -> list[Shape]:
+def _cache_shapes(member: Member) -> list[Shape]:
+    """Return the shapes of the cache of each decoder layer."""
+    if member.decoder_mixer == "ssru":
+        return [(None, 1, None, member.model_dim)] * member.decoder_layers
+    return _memory_shapes(member)
+
+
+def _memory_shapes(member: Member) -> list[Shape]:
     """Return the shapes of the keys and values of each decoder layer."""
     widths = member.decoder_layers * (member.query_width, member.value_width)
     return [(None, member.num_heads, None, width) for width in widths]

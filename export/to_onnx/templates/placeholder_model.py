@@ -41,7 +41,7 @@ class PlaceholderModel:
     - `Read`: from source (B, S) to the memory, packed: for each member the keys (B, H, S, K) and
       values (B, H, S, V) of each decoder layer, then the additive mask (B, 1, 1, S) of the source.
     - `Cache`: from the batch size B to the first cache, packed: the keys and values of each decoder
-      layer of each member, without positions.
+      layer of each member, or its states, without positions.
     - `Step`: from the last tokens (A, M) and their position (), lineage (A, 1, M, (t+1)*M), the
       cache, and the memory if the model has an encoder, for the A sentences whose search is not
       finished; then tokens (n,) if the search has a shortlist. To logits (A, M, V), or (A, M, n)

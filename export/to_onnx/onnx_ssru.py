@@ -1,0 +1,96 @@
+"""Write SSRUs as ONNX operators; see `tfk_transformer.layers.ssru`."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import onnx_ir as ir
+from onnxscript import TapeBuilder
+
+from tfk_transformer.export.to_onnx.operator_writer import OperatorWriter
+
+
+class SSRUWriter:
+    """Writes the SSRU of a decoder layer with standard operators.
+
+    It has the methods of `StandardAttention` that self-attention uses. `operator_writer` explains
+    the letters of shapes.
+
+    Args:
+        writer: writer of the operators.
+        path: common part of the names of the SSRU's weights, such as "decoder/layer_0/ssru".
+        shape: int64 value [A, M], or [B, T] in a full pass.
+    """
+
+    def __init__(self, writer: OperatorWriter, path: str, shape: ir.Value):
+        self.writer = writer
+        self.path = path
+        self.shape = shape
+        self.width = writer.options.model_dim
+
+    def to_past(
+        self, x: ir.Value, past: Sequence[ir.Value], lineage: ir.Value
+    ) -> tuple[ir.Value, list[ir.Value]]:
+        """Map rows (R, D) to rows, and return the next states (A, 1, M, D); see `SSRU.step`."""
+        op = self.writer.op
+        ints = self.writer.ints
+        beams = op.Slice(self.shape, ints(1), ints(2), ints(0))  # (1,): M
+        # The columns of the previous position. The first step has none: a product of no columns.
+        columns = op.Slice(lineage, op.Mul(beams, ints(-2)), op.Neg(beams), ints(3))
+        visible = op.Equal(columns, self.writer.constant("visible", np.float32(0)))
+        previous = op.MatMul(op.Cast(visible, to=ir.DataType.FLOAT.value), *past)
+        forget, update = self._gates(x)
+        kept = op.Mul(forget, op.Reshape(previous, ints(-1, self.width)))
+        rows = op.Add(kept, update)
+        sentences = op.Slice(self.shape, ints(0), ints(1), ints(0))
+        shape = op.Concat(sentences, ints(1), beams, ints(self.width), axis=0)
+        return op.Relu(rows), [op.Reshape(rows, shape)]
+
+    def to_itself(self, x: ir.Value, mask: ir.Value) -> tuple[ir.Value, ir.Value]:
+        """Map rows (B*T, D) to rows, and return attention weights without heads (B, 0, T, T).
+
+        The mask is not needed, since an SSRU reads earlier positions only.
+        """
+        op = self.writer.op
+        ints = self.writer.ints
+        shape = op.Concat(self.shape, ints(self.width), axis=0)
+        gates = [op.Reshape(rows, shape) for rows in self._gates(x)]  # (B, T, D)
+        sentences = op.Slice(self.shape, ints(0), ints(1), ints(0))
+        zero = self.writer.constant("visible", np.float32(0))
+        first = op.Expand(zero, op.Concat(sentences, ints(self.width), axis=0))
+        _, states = op.Scan(
+            first,
+            *gates,
+            body=_recurrence(),
+            num_scan_inputs=2,
+            scan_input_axes=[1, 1],
+            scan_output_axes=[1],
+            _outputs=2,
+        )
+        length = op.Slice(self.shape, ints(1), ints(2), ints(0))
+        no_heads = op.Expand(zero, op.Concat(sentences, ints(0), length, length, axis=0))
+        return op.Relu(op.Reshape(states, ints(-1, self.width))), no_heads
+
+    def _gates(self, x: ir.Value) -> tuple[ir.Value, ir.Value]:
+        """Return f and (1 - f) * (x W), rows (R, D), from one product."""
+        op = self.writer.op
+        names = ("kernel", "forget_kernel")
+        matrix = np.concatenate([self.writer.weights[f"{self.path}/{n}"] for n in names], axis=1)
+        bias = np.pad(self.writer.weights[f"{self.path}/forget_bias"], (self.width, 0))
+        projected = self.writer.matmul.multiply(x, f"{self.path}/{'_'.join(names)}", matrix, bias)
+        sizes = self.writer.ints(self.width, self.width)
+        linear, forget = op.Split(projected, sizes, axis=-1, _outputs=2)
+        forget = op.Sigmoid(forget)
+        rest = op.Sub(self.writer.constant("one", np.float32(1)), forget)
+        return forget, op.Mul(rest, linear)
+
+
+def _recurrence() -> ir.Graph:
+    """Return the body of a Scan: from the state c, f and u (B, D) to f * c + u, twice."""
+    op = TapeBuilder()
+    inputs = [ir.val(name, ir.DataType.FLOAT, [None, None]) for name in ("c", "f", "u")]
+    state, forget, update = inputs
+    next_state = op.Add(op.Mul(forget, state), update)
+    outputs = [next_state, op.Identity(next_state)]
+    for value in outputs:
+        value.dtype = ir.DataType.FLOAT
+    return ir.Graph(inputs, outputs, nodes=op.nodes, name="recurrence")
