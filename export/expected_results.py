@@ -2,8 +2,12 @@
 is compared with these results.
 """
 
+import contextlib
+import ctypes
+import gc
 import logging
 import math
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -52,7 +56,7 @@ class ProbeSearch(NamedTuple):
 class ExpectedResults:
     """The probe sentences, and the Keras model's results on them.
 
-    The results are translations under each of `parity.PROBE_SETTINGS` and with a forced prefix, and
+    The results are translations under each of `parity.probe_settings` and with a forced prefix, and
     the scores of the translations. Greedy search and scoring run on all probes, and the search with
     a forced prefix on `PREFIX_PROBES` of them. The beam search of a model with more than `LARGE`
     parameters runs on `BEAM_PROBES`, since each probe takes seconds.
@@ -70,9 +74,10 @@ class ExpectedResults:
         lengths = map(len, tokenizer.encode(self.texts))
         self.fitting = [row for row, length in enumerate(lengths) if length < self.ids.shape[1]]
         self.short_texts = [self.texts[row] for row in self.fitting]
-        greedy, beam = parity.PROBE_SETTINGS
+        greedy, beam = parity.probe_settings(translator.search)
+        self.is_large = translator.model.count_params() > LARGE
         every = np.arange(len(self.texts))
-        self.beam_rows = every[:BEAM_PROBES] if translator.model.count_params() > LARGE else every
+        self.beam_rows = every[:BEAM_PROBES] if self.is_large else every
         self.searches = [self._search(every, greedy), self._search(self.beam_rows, beam)]
         # Ids (N, T) of the best hypotheses: of greedy search, and of beam search where it ran.
         self.greedy = self._best_hypotheses(self.searches[:1])
@@ -162,7 +167,7 @@ class ExpectedResults:
     def check_steps(self, name: str, runtime: TranslatorRuntime) -> None:
         """Compare the tokens of an artifact's decoding steps with the model's greedy search."""
         LOG.info("compare %s with the Keras model: decoding steps", name)
-        settings = SearchSettings(**parity.PROBE_SETTINGS[0]).as_arrays()
+        settings = SearchSettings(**self.searches[0].settings).as_arrays()
         tokens = np.stack(list(next_tokens(runtime, self.ids, settings)), axis=1)  # (N, T)
         parity.check_tokens(name, self.greedy, tokens)
 
@@ -171,7 +176,26 @@ class ExpectedResults:
     ) -> Searched:
         """Translate the ids of the probes `rows` (default: all); return ids and scores."""
         ids = self.ids if rows is None else self.ids[rows]
-        return run_search(self.runtime, ids, settings, prefix_ids)
+        with self.first_runs():
+            return run_search(self.runtime, ids, settings, prefix_ids)
+
+    def first_runs(self) -> contextlib.AbstractContextManager[None]:
+        """Return a context in which TensorFlow's functions start quickly."""
+        # Optimizing with Grappler takes as long as searching with a small model.
+        return without_graph_optimizer(self.is_large)
+
+    def collect_garbage(self) -> None:
+        """Free the memory of the closed files of a large model.
+
+        Their objects are in cycles, and glibc keeps the memory that onnxruntime has freed: a
+        gigabyte for a file of 300 MB.
+        """
+        if self.is_large:
+            gc.collect()
+            if sys.platform == "linux":
+                trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # of glibc only
+                if trim:
+                    trim(0)
 
     def _scores(self, runtime: Runtime) -> list[list[np.ndarray]]:
         """Return the outputs of `score_and_attend` for the best hypotheses, batch by batch.
@@ -199,7 +223,5 @@ def run_search(
 ) -> Searched:
     """Search with these settings, and return the ids and the scores of the translations."""
     scalars = SearchSettings(**settings).as_arrays()
-    # Optimizing with Grappler takes as long as searching with a small model, and saves no time.
-    with without_graph_optimizer():
-        outputs = runtime.run("generate", {"source_ids": ids, "prefix_ids": prefix_ids, **scalars})
+    outputs = runtime.run("generate", {"source_ids": ids, "prefix_ids": prefix_ids, **scalars})
     return np.array(outputs["ids"]), np.array(outputs["scores"])

@@ -3,12 +3,13 @@
 An artifact is not written if its results differ.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
 import sacrebleu
 
+from tfk_transformer.config.search_settings import SearchSettings
 from tfk_transformer.constants import END_ID, UNKNOWN_ID
 from tfk_transformer.tokenizers.subword_tokenizer import SubwordTokenizer
 
@@ -22,12 +23,32 @@ PROBABILITY_TOLERANCE = 1e-4  # ten times the rounding differences of a large an
 AGREEMENT = 90.0  # the minimum result of `agreement` for an int8 file
 # The minimum share of sentences with the model's tokens, for engines that add in another order.
 MIN_EQUAL_SHARE = 0.99
+GREEDY = {"beam_size": 1, "n_best": 1}
 # Greedy search, and the default settings.
 PROBE_SETTINGS: tuple[dict[str, Any], ...] = ({"beam_size": 1}, {})
 
 
 class ParityError(ValueError):
     """Raised when the results of an artifact differ from the results of the exported model."""
+
+
+def probe_settings(search: Mapping[str, Any]) -> tuple[dict[str, Any], ...]:
+    """Return the settings of the probes' greedy search and beam search.
+
+    Args:
+        search: the model's own defaults of search settings. If these are of greedy search, the beam
+            search has the library's default beam size. Its factor for the maximum length is at most
+            the library's default, since texts of random pieces often have endless translations.
+    """
+    if not search:
+        return PROBE_SETTINGS
+    default = SearchSettings.max_length_factor
+    factor = min(search.get("max_length_factor", default), default)
+    search = {**search, "max_length_factor": factor}
+    beam = dict(search)
+    if search.get("beam_size") == 1:
+        beam["beam_size"] = SearchSettings.beam_size
+    return ({**search, **GREEDY}, beam)
 
 
 def probe_texts(texts: list[str], tokenizer: SubwordTokenizer) -> list[str]:

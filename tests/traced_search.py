@@ -16,7 +16,7 @@ def setting_tensors(**changes) -> Limits:
     Args:
         changes: settings that are not the default ones.
     """
-    values = SearchSettings().as_dict() | changes
+    values = SearchSettings().as_numbers() | changes
     return Limits(
         **{name: tf.constant(values[name], SETTING_DTYPES[name]) for name in SETTING_DTYPES}
     )

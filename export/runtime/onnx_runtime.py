@@ -145,6 +145,11 @@ class OnnxRuntime:
         return Languages.of(self.metadata["config"])
 
     @property
+    def split_sentences(self) -> bool:
+        """The option `split_sentences` of the model's configuration; earlier versions had none."""
+        return self.metadata["config"].get("split_sentences", True) is not False
+
+    @property
     def rules(self) -> Rules:
         """The rules of the search settings."""
         return required(self.metadata, "search", self.path)

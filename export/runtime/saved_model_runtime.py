@@ -102,11 +102,21 @@ class SavedModelRuntime:
         """The languages of the model's configuration."""
         return Languages.of(self._config)
 
+    @property
+    def split_sentences(self) -> bool:
+        """The option `split_sentences` of the model's configuration; earlier versions had none."""
+        return self._config.get("split_sentences", True) is not False
+
     @functools.cached_property
     def rules(self) -> Rules:
         """The rules of the search settings."""
+        if hasattr(self.model, "search"):
+            return json.loads(self.model.search().numpy())
+        # A SavedModel of an earlier version has only the settings of that version.
         vocab_size = self._config.get("target_vocab_size", self._config.get("vocab_size"))
-        return setting_rules(self.max_length, vocab_size)
+        _, inputs = self.model.signatures["translate"].structured_input_signature
+        rules = setting_rules(self.max_length, vocab_size)
+        return {name: rule for name, rule in rules.items() if name in inputs}
 
     @functools.cached_property
     def labels(self) -> list[str]:

@@ -18,19 +18,41 @@ IDS = tf.TensorSpec([None, None], tf.int32)
 SETTING_SPECS = [tf.TensorSpec([], tf.as_dtype(dtype)) for dtype in SETTING_DTYPES.values()]
 
 
+# Grappler's passes of which a first run waits for results that it does not need.
+SLOW_PASSES = (
+    "layout_optimizer",
+    "constant_folding",
+    "shape_optimization",
+    "remapping",
+    "dependency_optimization",
+    "loop_optimization",
+    "function_optimization",
+    "implementation_selector",
+)
+
+
 @contextlib.contextmanager
-def without_graph_optimizer() -> Iterator[None]:
+def without_graph_optimizer(is_large: bool = False) -> Iterator[None]:
     """Disable Grappler, TensorFlow's graph optimizer, while functions run for the first time.
 
     Grappler takes about half of the time that TensorFlow needs before the first run of a function.
     Without it, results only differ by rounding.
+
+    Args:
+        is_large: whether the model has a large vocabulary or width. Then Grappler only folds
+            transpositions into products: a search would otherwise copy the transposed table of
+            embeddings at each step, which takes longer.
     """
     options = tf.config.optimizer.get_experimental_options()
-    tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
+    enabled = {"disable_meta_optimizer": False, **dict.fromkeys(SLOW_PASSES, True)}
+    disabled = dict.fromkeys(SLOW_PASSES, False) if is_large else {"disable_meta_optimizer": True}
+    tf.config.optimizer.set_experimental_options(disabled)
     try:
         yield
     finally:
-        tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": False, **options})
+        # An option without a value has its default, which is the same as True.
+        restored = {name: options.get(name, enabled[name]) for name in disabled}
+        tf.config.optimizer.set_experimental_options(restored)
 
 
 class SharedFunctions(TranslationFunctions):
@@ -49,6 +71,7 @@ class SharedFunctions(TranslationFunctions):
             functions.source_tokenizer,
             functions.target_tokenizer,
             functions.shortlist,
+            search=functions.search,
         )
         self._functions = functions
 

@@ -5,6 +5,9 @@ import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
+
+from tfk_transformer.config.setting_values import setting_text
 
 MIN_NODE_VERSION = 18
 
@@ -21,7 +24,7 @@ def node_program() -> str | None:
 
 
 def translate_in_node(
-    node: str, folder: Path, texts: Sequence[str], settings: Mapping[str, int | float]
+    node: str, folder: Path, texts: Sequence[str], settings: Mapping[str, Any]
 ) -> list[str]:
     """Translate texts with a web folder, each as one sentence and exactly as it is.
 
@@ -39,7 +42,7 @@ def translate_in_node(
     """
     command = [node, str(folder / "translate-cli.mjs"), "--json", "--no-split-sentences"]
     for name, value in settings.items():
-        command += [f"--{name.replace('_', '-')}", str(value)]
+        command += [f"--{name.replace('_', '-')}", setting_text(value)]
     process = subprocess.run(
         command, input="".join(f"{text}\n" for text in texts), capture_output=True, encoding="utf-8"
     )

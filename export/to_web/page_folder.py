@@ -9,7 +9,6 @@ import json
 import shutil
 from pathlib import Path
 
-from tfk_transformer.config.search_settings import setting_rules
 from tfk_transformer.constants import __version__
 from tfk_transformer.data.shortlist import shortlist_metadata
 from tfk_transformer.export import file_names
@@ -82,7 +81,7 @@ def _description(
         "int8": ".int8." in files["search"],
         "parameters": translator.model.count_params(),
         "config": config.model_dump(mode="json"),
-        "settings": setting_rules(config.max_length, config.target_vocab_size),
+        "settings": translator.runtime.rules,
         "origin": dict(translator.origin),
         "metrics": dict(translator.metrics),
         "sentences_per_text": translator.sentences_per_text,

@@ -5,8 +5,10 @@ The folders are run and compared only if Node is installed.
 
 import re
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
+from typing import Any
 
 from tfk_transformer.export import file_names, parity
 from tfk_transformer.export.expected_results import ExpectedResults
@@ -91,7 +93,8 @@ def write_web(
             )
             exact = onnx == SCORING
             texts, translations = _translations(expected, exact)
-            node_figures = check_in_node(path, texts, translations, exact)
+            settings = expected.searches[0 if exact else 1].settings
+            node_figures = check_in_node(path, texts, translations, exact, settings)
             figures[page.name] = {**onnx_figures[onnx], "in_node": node_figures}
     return figures
 
@@ -114,7 +117,11 @@ def _translations(expected: ExpectedResults, exact: bool) -> tuple[list[str], li
 
 
 def check_in_node(
-    folder: Path, texts: list[str], expected: list[str], exact: bool
+    folder: Path,
+    texts: list[str],
+    expected: list[str],
+    exact: bool,
+    search: Mapping[str, Any] = MappingProxyType({}),
 ) -> Figures | None:
     """Compare the translations of a folder in Node with the model's.
 
@@ -124,6 +131,7 @@ def check_in_node(
         expected: the model's translations, by greedy search if they must be equal.
         exact: whether the translations must be equal. With 8-bit weights, they must only agree as
             closely as the translations of the ONNX file.
+        search: the settings of the model's search. Default: those of the folder.
 
     Returns:
         The figures, or None if Node is not installed.
@@ -134,7 +142,7 @@ def check_in_node(
     node = node_program()
     if node is None:
         return None
-    settings = parity.PROBE_SETTINGS[0] if exact else {}
+    settings = {**parity.GREEDY, **search} if exact else search
     translations = translate_in_node(node, folder, texts, settings)
     if exact:
         parity.compare_texts("web in Node", "translations", texts, expected, translations)

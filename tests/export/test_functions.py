@@ -1,8 +1,13 @@
 """Every exported TensorFlow function is made from its signature in one way."""
 
 import numpy as np
+import pytest
 import tensorflow as tf
 
+from tfk_transformer.export.to_saved_model.shared_functions import (
+    SLOW_PASSES,
+    without_graph_optimizer,
+)
 from tfk_transformer.generation.signature_functions import tf_function
 from tfk_transformer.inference.signatures import Signature, TensorSignature
 
@@ -26,3 +31,17 @@ def test_tf_function_follows_signature():
         ("rows:0", [None, 3]),
         ("factor:0", []),
     ]
+
+
+@pytest.mark.parametrize("is_large", [False, True])
+def test_graph_optimizer_is_restored(is_large):
+    """For a large model, the pass that folds transpositions stays."""
+    read = tf.config.optimizer.get_experimental_options
+    with without_graph_optimizer(is_large):
+        inside = read()
+    assert inside.get("disable_meta_optimizer", False) is not is_large
+    assert inside.get("constant_folding", True) is not is_large
+    assert inside.get("arithmetic_optimization", True)
+    restored = read()
+    assert restored["disable_meta_optimizer"] is False
+    assert all(restored.get(name, True) for name in SLOW_PASSES)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tfk_transformer.export.parity import PROBES, probe_texts
+from tfk_transformer.export.parity import PROBES, probe_settings, probe_texts
 from tfk_transformer.tokenizers.subword_tokenizer import SubwordTokenizer
 
 TEXTS = ["Ein Mann läuft im Schnee.", "Eine Frau schläft auf dem Sofa.", "Zwei Hunde spielen."] * 9
@@ -27,3 +27,11 @@ def test_probes_are_random_pieces(model_type):
     ]
     expected = [text or "?" for text in tokenizer.decode(rows)]
     assert probe_texts(TEXTS[:1], tokenizer) == [TEXTS[0], *expected]
+
+
+def test_probes_have_bounded_lengths():
+    """An imported model's targets may have any length, which random sources often reach."""
+    for factor, expected in ((1000.0, 2.0), (1.5, 1.5)):
+        searches = probe_settings({"beam_size": 6, "max_length_factor": factor})
+        assert [search["max_length_factor"] for search in searches] == [expected, expected]
+        assert [search["beam_size"] for search in searches] == [1, 6]

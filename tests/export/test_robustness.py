@@ -76,7 +76,7 @@ class Functions:
                 for setting, value in given.items()
             }
             return self._sessions[name].run(outputs, {**inputs, **scalars})
-        full = {} if settings is None else {**SearchSettings().as_dict(), **given}
+        full = {} if settings is None else {**SearchSettings().as_numbers(), **given}
         scalars = {
             setting: tf.constant(value, SETTING_DTYPES[setting]) for setting, value in full.items()
         }

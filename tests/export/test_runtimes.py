@@ -44,6 +44,28 @@ CALLS = {
     "translate": lambda m: m.translate(SOURCES),
     "translate, greedy": lambda m: m.translate(SOURCES, beam_size=1, batch_size=2),
     "translate, n_best": lambda m: m.translate(SOURCES, beam_size=3, n_best=3, length_penalty=0.2),
+    "translate, rules of other libraries": lambda m: m.translate(
+        SOURCES,
+        beam_size=3,
+        n_best=3,
+        length_penalty=1.0,
+        length_penalty_form="length",
+        early_stopping=False,
+        forced_eos=True,
+        renormalize_logits=True,
+        max_length=5,
+    ),
+    "translate, never": lambda m: m.translate(
+        SOURCES,
+        length_penalty_form="length_with_start",
+        early_stopping="never",
+        renormalize_logits=True,
+        min_length=4,
+        no_repeat_ngram_size=2,
+    ),
+    "stream, forced end": lambda m: [
+        "".join(m.stream(source, forced_eos=True, max_length=2)) for source in SOURCES
+    ],
     "translate, prefixes": lambda m: m.translate(SOURCES, prefixes=PREFIXES),
     "translate, token_scores": lambda m: m.translate(
         SOURCES, token_scores=True, beam_size=3, n_best=2, batch_size=2

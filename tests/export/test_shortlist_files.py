@@ -70,7 +70,7 @@ def assert_equal(translator, session):
     for settings in SEARCHES:
         prefix = np.array([[5], [0], [0], [3], [0]], "int32")
         whole = {name: np.array(value, SETTING_DTYPES[name]) for name, value in settings.items()}
-        expected = search(source_ids(), prefix, *SearchSettings(**settings).as_dict().values())
+        expected = search(source_ids(), prefix, *SearchSettings(**settings).as_numbers().values())
         ids, scores = session.run(
             ["ids", "scores"], {"source_ids": source_ids(), "prefix_ids": prefix, **whole}
         )
@@ -78,11 +78,12 @@ def assert_equal(translator, session):
         np.testing.assert_allclose(scores, expected["scores"], atol=1e-4)
 
 
-PROJECTIONS = {name: OPTIONS[name] for name in ("plain", "post", "post_dropout", "marian", "mbart")}
+PROJECTED = ("plain", "post", "post_dropout", "marian", "mbart", "ssru")
+PROJECTIONS = {name: OPTIONS[name] for name in PROJECTED}
 
 
-# A search each. "plain", "post" and "mbart" project as "post_dropout" and "marian" do.
-@pytest.mark.parametrize("options", with_long(PROJECTIONS, {"plain", "post", "mbart"}))
+# A search each. The others project as "post_dropout" and "marian" do.
+@pytest.mark.parametrize("options", with_long(PROJECTIONS, {"plain", "post", "mbart", "ssru"}))
 def test_projections_match_keras(options, tokenizer, tmp_path):
     translator = with_shortlist(of_transformer(tokenizer, **options), a_shortlist())
     assert_equal(translator, opened(generate_graph(translator), tmp_path / "search.onnx"))

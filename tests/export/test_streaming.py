@@ -257,6 +257,7 @@ def test_differing_tokens_are_refused():
             "positions": "learned",
             "norm": "post",
             "source_prefix": (7, 9),
+            "source_suffix": (5,),
         },
         pytest.param(
             {

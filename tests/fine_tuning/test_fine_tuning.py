@@ -115,6 +115,21 @@ def test_tiny_rate_keeps_translations(tmp_path):
     )
 
 
+def test_search_settings_are_inherited(tmp_path):
+    start = imported(tmp_path, num_beams=5, max_length=9)
+    recipe = Recipe(
+        data=write_pairs(tmp_path),
+        start=str(start),
+        search={"length_penalty": 0.5},
+        batch_tokens=128,
+        epochs=1,
+    )
+    trained = train(recipe, tmp_path / "out", say=lambda line: None)
+    expected = {**Translator.load(start).search, "length_penalty": 0.5}
+    assert (expected["beam_size"], expected["max_length"]) == (5, 8)
+    assert trained.search == Translator.load(tmp_path / "out").search == expected
+
+
 def test_default_rate_is_noted(tmp_path):
     """A bundle with its own recipe and new data."""
     own, said = Recipe.read(OWN / "recipe.toml"), []

@@ -42,7 +42,7 @@ def limits(beam_size=1, n_best=1, **settings):
     """Return the settings of a search, without the limits that `SearchSettings` has."""
     return Limits(
         **{
-            **SearchSettings().as_dict(),
+            **SearchSettings().as_numbers(),
             "beam_size": beam_size,
             "n_best": n_best,
             "length_penalty": 0.0,

@@ -57,7 +57,7 @@ def expected(translator):
     results = []
     for settings in SETTINGS:
         found = generate(
-            source, np.zeros((1, 0), "int32"), *SearchSettings(**settings).as_dict().values()
+            source, np.zeros((1, 0), "int32"), *SearchSettings(**settings).as_numbers().values()
         )
         ids, scores = found["ids"].numpy(), found["scores"].numpy()
         results.append(

@@ -50,6 +50,25 @@ def test_command_line_overrides_file(tmp_path):
     )
 
 
+def test_settings_override_the_file(tmp_path):
+    file = tmp_path / "recipe.toml"
+    file.write_text('data = "numbers:en-de"\nsearch = {beam_size = 6, length_penalty = 1.0}\n')
+    settings = ["length_penalty=0.5", "early_stopping=never", "forced_eos=true"]
+    recipe = read_recipe(file, {"search": settings})
+    assert recipe.search == {
+        "beam_size": 6,
+        "length_penalty": 0.5,
+        "early_stopping": "never",
+        "forced_eos": True,
+    }
+    (tmp_path / "again.toml").write_text(recipe.to_toml())
+    assert Recipe.read(tmp_path / "again.toml") == recipe
+    with pytest.raises(ValueError, match="early_stopping: expected one of false, true, never, got"):
+        read_recipe(file, {"search": ["early_stopping=always"]})
+    with pytest.raises(ValueError, match="search needs a model that translates"):
+        Recipe(data="files:a,b", architecture="encoder", search={"beam_size": 2})
+
+
 def test_print_config_can_be_read(tmp_path):
     arguments = [
         "train",

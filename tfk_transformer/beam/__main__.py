@@ -58,13 +58,13 @@ def command(
     ] = None,
     setting: Settings = None,
     split_sentences: Annotated[
-        bool,
+        bool | None,
         typer.Option(
-            help="Translate the sentences of each text separately (the default), or let the model "
-            "read each text as one sentence.",
+            help="Translate the sentences of each text separately, or let the model read each text "
+            "as one sentence. Default: as the model is used, usually separately.",
             show_default=False,
         ),
-    ] = True,
+    ] = None,
     language: Annotated[
         str | None,
         typer.Option(

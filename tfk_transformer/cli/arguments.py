@@ -77,7 +77,7 @@ BeamSize = Annotated[
         metavar="N",
         help=(
             "Number of hypotheses that the search keeps for each sentence; 1 is greedy search. "
-            f"Default: {DEFAULT_BEAM}."
+            f"Default: the model's, or else {DEFAULT_BEAM}."
         ),
         rich_help_panel=SEARCH,
     ),
@@ -174,14 +174,14 @@ def named_value(text: str, option: str, example: str) -> tuple[str, Any]:
 
 
 def search_settings(
-    values: list[str] | None, beam_size: int | None, default_beam: int = DEFAULT_BEAM
+    values: list[str] | None, beam_size: int | None, default_beam: int | None = None
 ) -> dict[str, Any]:
     """Return the search settings of a command by name; the model checks their values.
 
     Args:
         values: the values of `--setting`.
         beam_size: the value of `--beam-size`, or None without this option.
-        default_beam: the beam size if neither option sets one.
+        default_beam: the beam size if neither option sets one. None: the model's default.
 
     Raises:
         ValueError: if a name is unknown, or the two options set different beam sizes.
@@ -191,6 +191,8 @@ def search_settings(
     if unknown := sorted(set(settings) - set(rules)):
         raise ValueError(unknown_names("settings", unknown, rules))
     beam = settings.get("beam_size", default_beam if beam_size is None else beam_size)
+    if beam is None:
+        return settings
     if beam_size is not None and beam != beam_size:
         raise ValueError(
             f"beam_size: expected one value, got --beam-size {beam_size} and --setting "

@@ -65,7 +65,7 @@ def option(
         "rich_help_panel": extra["part"],
         "show_default": False,
     }
-    if annotation is bool:
+    if annotation in (bool, bool | None):
         typer_option = typer.Option(**texts)
     elif get_origin(annotation) is Literal:
         words = list(get_args(annotation))

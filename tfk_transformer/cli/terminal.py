@@ -1,7 +1,10 @@
 """Text on terminals: the texts of users and of files must not control the terminal."""
 
+import contextlib
 import sys
-from typing import TextIO
+import warnings
+from collections.abc import Iterator
+from typing import Any, TextIO, cast
 
 from tfk_transformer.config.words import escape_controls
 
@@ -20,3 +23,20 @@ def print_line(line: str, file: TextIO | None = None, end: str = "\n") -> None:
     if file is sys.stderr or file.isatty():
         line = escape_controls(line).replace("\n", "\\n")
     print(line, end=end, file=file, flush=True)
+
+
+@contextlib.contextmanager
+def plain_warnings(category: type[Warning]) -> Iterator[None]:
+    """Print each warning of a category in this block as a line of standard error."""
+    show_others = warnings.showwarning
+
+    def show(message: Warning | str, shown: type[Warning], *rest: Any, **more: Any) -> None:
+        if issubclass(shown, category):
+            print_line(f"warning: {message}")
+        else:
+            show_others(message, shown, *rest, **more)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("always", category)
+        warnings.showwarning = cast(Any, show)
+        yield

@@ -1,4 +1,4 @@
-"""Search settings: their names, defaults, bounds and dtypes, and how values are checked.
+"""Search settings: their names, defaults, values and dtypes, and how values are checked.
 
 Each setting is declared once, as a field of `SearchSettings`. Validation, options of commands,
 inputs of exported files and the rules in their metadata follow from the fields. Importing this
@@ -6,11 +6,18 @@ module needs only the standard library.
 """
 
 import dataclasses
-import math
-import operator
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from tfk_transformer.config.setting_values import (
+    INT32_MAX,
+    allowed_values,
+    choice_index,
+    choices_of,
+    is_allowed,
+    is_rule,
+    setting_dtype,
+)
 from tfk_transformer.config.words import unknown_names
 
 if TYPE_CHECKING:
@@ -19,7 +26,6 @@ if TYPE_CHECKING:
 # The rules of each setting by name: keywords of JSON schema, see `setting_rules`.
 Rules: TypeAlias = Mapping[str, Mapping[str, Any]]
 
-INT32_MAX = 2**31 - 1  # the largest integer that exported files accept
 # The smallest temperature, by which log-probabilities are divided, and the smallest repetition
 # penalty, by which logits are divided. From 1e-9 (temperature) and 1e-8 (penalty) on, quotients are
 # below -1e9, which stands for excluded tokens: translations are empty. From 1e-38 on, they overflow
@@ -27,18 +33,8 @@ INT32_MAX = 2**31 - 1  # the largest integer that exported files accept
 MIN_DIVISOR = 0.001
 MAX_BEAMS = 1000  # the hypotheses of one sentence of 256 tokens then take gigabytes
 
-# By the type of a setting in its rules: the Python types of its values, and its dtype in graphs.
-_TYPES: dict[str, tuple[Any, str]] = {
-    "integer": (int, "int32"),
-    "number": ((int, float), "float32"),
-}
-# By keyword: whether a value is within the bound, and the bound in messages.
-_BOUNDS: dict[str, tuple[Callable[[Any, Any], bool], str]] = {
-    "minimum": (operator.ge, "at least {}"),
-    "exclusiveMinimum": (operator.gt, "above {}"),
-    "maximum": (operator.le, "at most {}"),
-    "minimumAboveZero": (lambda value, bound: value <= 0 or value >= bound, "at least {} if not 0"),
-}
+# By the value of `length_penalty_form`: the numbers a and b of ((a + length) / b) ** alpha.
+PENALTY_FORMS = {"gnmt": (5.0, 6.0), "length": (0.0, 1.0), "length_with_start": (1.0, 1.0)}
 
 
 def _setting(
@@ -67,7 +63,21 @@ def _setting(
         "type": "integer" if isinstance(default, int) else "number",
         **bounds,
     }
-    return dataclasses.field(default=default, metadata=dict(sorted(rule.items())))
+    return _field(rule)
+
+
+def _switch(description: str) -> Any:
+    """Return the field of a setting that is False or True, by default False."""
+    return _field({"default": False, "description": description, "type": "boolean"})
+
+
+def _choice(default: bool | str, description: str, values: Sequence[bool | str]) -> Any:
+    """Return the field of a setting that is one of some values."""
+    return _field({"default": default, "description": description, "enum": list(values)})
+
+
+def _field(rule: dict[str, Any]) -> Any:
+    return dataclasses.field(default=rule["default"], metadata=dict(sorted(rule.items())))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -86,7 +96,9 @@ class SearchSettings:
     n_best: int = _setting(
         1, "number of hypotheses returned for each sentence, best first", 1, MAX_BEAMS
     )
-    length_penalty: float = _setting(0.6, "alpha of ((5 + length) / 6) ** alpha", 0, 10)
+    length_penalty: float = _setting(
+        0.6, "alpha of ((5 + length) / 6) ** alpha, or of another length_penalty_form", 0, 10
+    )
     coverage_penalty: float = _setting(
         0.0, "beta of beta * sum(log(min(total attention to a source token, 1)))", 0, 1000
     )
@@ -120,6 +132,23 @@ class SearchSettings:
     no_repeat_ngram_size: int = _setting(
         0, "no sequence of this many tokens occurs twice; 0: no such rule", 0
     )
+    length_penalty_form: str = _choice(
+        "gnmt",
+        "what divides log-probabilities: ((5 + length) / 6) ** alpha, length ** alpha, or "
+        "(1 + length) ** alpha, whose length includes the start token",
+        list(PENALTY_FORMS),
+    )
+    early_stopping: bool | str = _choice(
+        True,
+        "true: the search ends at beam_size complete hypotheses; false: it goes on while a longer "
+        "one would be better with the length penalty so far; never: with the penalty of the "
+        "maximum length",
+        [False, True, "never"],
+    )
+    forced_eos: bool = _switch("at the maximum length, only the end token may follow, for free")
+    renormalize_logits: bool = _switch(
+        "the probabilities of the tokens that other settings allow add up to 1"
+    )
 
     def __post_init__(self) -> None:
         values = resolve_settings(self.as_dict(), _RULES)
@@ -127,9 +156,13 @@ class SearchSettings:
             if dtype == "float32":
                 object.__setattr__(self, name, float(values[name]))
 
-    def as_dict(self) -> dict[str, int | float]:
+    def as_dict(self) -> dict[str, Any]:
         """Return the settings by name."""
         return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+
+    def as_numbers(self) -> dict[str, int | float]:
+        """Return the settings as numbers, see `setting_numbers`."""
+        return setting_numbers(self.as_dict(), _RULES)
 
     def as_arrays(self) -> "dict[str, np.ndarray]":
         """Return the settings as inputs of exported files, see `setting_arrays`."""
@@ -142,23 +175,24 @@ _ORDERED = (("n_best", "beam_size"), ("min_length", "max_length"))
 _RULES: Rules = {field.name: field.metadata for field in dataclasses.fields(SearchSettings)}
 
 # The dtypes of the settings as inputs of exported files, in their order.
-SETTING_DTYPES = {name: _TYPES[rule["type"]][1] for name, rule in _RULES.items()}
+SETTING_DTYPES = {name: setting_dtype(rule) for name, rule in _RULES.items()}
 
 
-def length_penalty(length: Any, alpha: Any) -> Any:
-    """Return ((5 + length) / 6) ** alpha, which divides the log-probability of a hypothesis.
-
-    The formula is equation 14 of arXiv:1609.08144.
+def length_penalty(length: Any, alpha: Any, form: tuple[Any, Any] = PENALTY_FORMS["gnmt"]) -> Any:
+    """Return ((a + length) / b) ** alpha, which divides the log-probability of a hypothesis.
 
     Args:
         length: the number of tokens, the end token included: a number or a tensor of floats.
         alpha: the setting `length_penalty`: a number or a tensor of floats.
+        form: a and b, a value of `PENALTY_FORMS`: numbers or tensors of floats. Default: equation
+            14 of arXiv:1609.08144.
     """
-    return ((5.0 + length) / 6.0) ** alpha
+    added, divisor = form
+    return ((added + length) / divisor) ** alpha
 
 
 def search_defaults(max_length: int | None = None) -> SearchSettings:
-    """Return the default search settings.
+    """Return the default search settings of models without their own.
 
     Args:
         max_length: the model's limit in tokens, which the default `max_length` does not exceed.
@@ -169,29 +203,29 @@ def search_defaults(max_length: int | None = None) -> SearchSettings:
 
 
 def setting_rules(
-    max_length: int | None = None, vocab_size: int | None = None
+    max_length: int | None = None,
+    vocab_size: int | None = None,
+    search: Mapping[str, Any] | None = None,
 ) -> dict[str, dict[str, Any]]:
     """Return the rules of each search setting as a JSON schema.
 
-    The rules of a setting are its default, type, minimum, maximum and description.
+    The rules of a number are its default, type, minimum, maximum and description. A setting with
+    the type "boolean" is False or True, and one with an "enum" is one of its values.
 
     Args:
         max_length: the model's limit in tokens, which is the maximum of all lengths. None: no
             limit.
         vocab_size: number of target tokens, which is the maximum of `beam_size`, `n_best` and
             `top_k`. None: no limit.
+        search: the model's own defaults by name.
     """
-    defaults = search_defaults(max_length).as_dict()
+    defaults = {**search_defaults(max_length).as_dict(), **(search or {})}
     limits = dict.fromkeys(("min_length", "max_length", "no_repeat_ngram_size"), max_length)
     limits |= dict.fromkeys(("beam_size", "n_best", "top_k"), vocab_size)
-    return {
-        name: {
-            **rule,
-            "default": defaults[name],
-            "maximum": min(rule["maximum"], limits.get(name) or INT32_MAX),
-        }
-        for name, rule in _RULES.items()
-    }
+    rules = {name: {**rule, "default": defaults[name]} for name, rule in _RULES.items()}
+    for name, limit in limits.items():
+        rules[name]["maximum"] = min(rules[name]["maximum"], limit or INT32_MAX)
+    return rules
 
 
 def resolve_settings(settings: Mapping[str, Any], rules: Rules) -> dict[str, Any]:
@@ -219,11 +253,62 @@ def resolve_settings(settings: Mapping[str, Any], rules: Rules) -> dict[str, Any
     return resolved
 
 
+def check_defaults(search: Mapping[str, Any], max_length: int, vocab_size: int) -> dict[str, Any]:
+    """Return a model's own defaults of search settings, with numbers of the right type.
+
+    Raises:
+        ValueError: if a setting is unknown, or impossible for the model.
+    """
+    resolved = resolve_settings(search, setting_rules(max_length, vocab_size))
+    checked = SearchSettings(**resolved).as_dict()
+    return {name: checked[name] for name in search}
+
+
+def setting_numbers(values: Mapping[str, Any], rules: Rules) -> dict[str, int | float]:
+    """Return settings as exported files and TensorFlow functions take them.
+
+    False is 0, True is 1, and one of several values is its index in the rules.
+    """
+    return {name: _number(value, rules[name]) for name, value in values.items()}
+
+
+def _number(value: Any, rule: Mapping[str, Any]) -> Any:
+    choices = choices_of(rule)
+    return choice_index(value, choices) if choices else value
+
+
+def settings_of_numbers(values: Mapping[str, Any], rules: Rules) -> dict[str, Any]:
+    """Return settings whose choices may be numbers, see `setting_numbers`, by their values."""
+    choices = {name: choices_of(rules[name]) for name in values if name in rules}
+    return {
+        name: choices[name][value]
+        if type(value) is int and 0 <= value < len(choices.get(name, ()))
+        else value
+        for name, value in values.items()
+    }
+
+
+def own_defaults(rules: Rules, max_length: int) -> dict[str, Any]:
+    """Return the defaults in a model's rules that are not the library's, by name."""
+    common = search_defaults(max_length).as_dict()
+    return {
+        name: rule["default"]
+        for name, rule in rules.items()
+        if name in common and rule["default"] != common[name]
+    }
+
+
+def default_numbers(rules: Rules) -> dict[str, int | float]:
+    """Return the defaults of all settings as numbers, see `setting_numbers`."""
+    return setting_numbers({name: rule["default"] for name, rule in rules.items()}, rules)
+
+
 def setting_arrays(values: Mapping[str, Any], rules: Rules) -> "dict[str, np.ndarray]":
     """Return settings as inputs of exported files: scalar arrays, int32 or float32."""
     import numpy as np
 
-    return {name: np.array(value, _TYPES[rules[name]["type"]][1]) for name, value in values.items()}
+    numbers = setting_numbers(values, rules)
+    return {name: np.array(number, setting_dtype(rules[name])) for name, number in numbers.items()}
 
 
 def are_rules(value: Any) -> bool:
@@ -231,36 +316,12 @@ def are_rules(value: Any) -> bool:
     return (
         isinstance(value, dict)
         and {name for pair in _ORDERED for name in pair} <= set(value)
-        and all(map(_is_rule, value.values()))
+        and all(map(is_rule, value.values()))
     )
-
-
-def _is_rule(rule: Any) -> bool:
-    if (
-        not isinstance(rule, dict)
-        or not isinstance(rule.get("type"), str)
-        or rule["type"] not in _TYPES
-    ):
-        return False
-    numbers = [rule.get("default"), *(bound for key, bound in rule.items() if key in _BOUNDS)]
-    return all(_is_number(number, _TYPES[rule["type"]][0]) for number in numbers)
-
-
-def _is_number(value: Any, types: Any) -> bool:
-    """Return whether a value has one of the types, is finite, and fits in int32 or float32."""
-    if not isinstance(value, types) or isinstance(value, bool):
-        return False
-    return abs(value) <= INT32_MAX if isinstance(value, int) else math.isfinite(value)
 
 
 def _problems(values: Mapping[str, Any], rules: Rules) -> Iterator[str]:
     for name, value in values.items():
         rule = rules[name]
-        bounds = [(*bound, rule[key]) for key, bound in _BOUNDS.items() if key in rule]
-        if _is_number(value, _TYPES[rule["type"]][0]) and all(
-            holds(value, bound) for holds, _, bound in bounds
-        ):
-            continue
-        expected = "an integer" if rule["type"] == "integer" else "a finite number"
-        limits = " and ".join(words.format(bound) for _, words, bound in bounds)
-        yield f"{name}: expected {expected} of {limits}, got {value!r:.80}."
+        if not is_allowed(value, rule):
+            yield f"{name}: expected {allowed_values(rule)}, got {value!r:.80}."

@@ -2,12 +2,15 @@
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 from tfk_transformer import datasets
 from tfk_transformer.atomic_write import lock
+from tfk_transformer.config.search_settings import own_defaults
 from tfk_transformer.distillation.teacher_pairs import TeacherPairs, TeacherSearch
 from tfk_transformer.evaluation import SupportsTranslate
 from tfk_transformer.fine_tuning.start import load_start
+from tfk_transformer.inference.base_translator import BaseTranslator
 from tfk_transformer.pipelines.recipe import Recipe
 from tfk_transformer.pipelines.translator import Translator
 from tfk_transformer.training.checkpoints import check_work_folder, is_finished, work_folder_of
@@ -37,7 +40,8 @@ def distill(
     Args:
         teachers: translators in any runtime, for example from `tfk_transformer.load`.
             `translate.onnx` is the fastest, and lets TensorFlow divide the processors for training.
-        recipe: the recipe of the student. The teachers translate its data.
+        recipe: the recipe of the student. The teachers translate its data. Without search settings
+            of its own, the student has the first teacher's.
         out: folder of the student's bundle; it must not exist.
         beam_size: the beam size of the teachers, and the number of hypotheses of each teacher.
         batch_size: number of sentences that a teacher translates at once.
@@ -62,6 +66,8 @@ def distill(
             "architecture: expected 'encoder_decoder' or 'decoder', since a classifier learns "
             "labels, got 'encoder'."
         )
+    if not (recipe.search or start):
+        recipe = recipe.replace(search=_teacher_search(teachers[0], recipe.max_length))
     data = datasets.load(recipe.data)
     folder = out.with_name(out.name + ".distilled")
     search = TeacherSearch(beam_size, batch_size)
@@ -76,3 +82,13 @@ def distill(
         student = train(recipe, out, resume, say=say, bar=bar)
     assert isinstance(student, Translator)
     return student
+
+
+def _teacher_search(teacher: SupportsTranslate, max_length: int) -> dict[str, Any]:
+    """Return a teacher's own defaults of search settings, except lengths above `max_length`."""
+    if not isinstance(teacher, BaseTranslator):
+        return {}
+    search = own_defaults(teacher.runtime.rules, teacher.max_length)
+    lengths = {name: search[name] for name in ("min_length", "max_length") if name in search}
+    too_long = {name for name, length in lengths.items() if length > max_length}
+    return {name: value for name, value in search.items() if name not in too_long}

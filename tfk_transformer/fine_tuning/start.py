@@ -31,6 +31,7 @@ from tfk_transformer.pipelines.bundle import (
     read_config,
     read_model,
     read_origin,
+    read_search,
 )
 from tfk_transformer.pipelines.weights import WEIGHTS_FILE
 from tfk_transformer.tokenizers.subword_tokenizer import SubwordTokenizer
@@ -90,6 +91,11 @@ class Start:
     def origin(self) -> Json:
         """The origin of an imported model; empty for other models."""
         return read_origin(self.folder)
+
+    @property
+    def search(self) -> Json:
+        """The model's own defaults of search settings."""
+        return read_search(self.folder)
 
     @functools.cached_property
     def weights(self) -> Mapping[str, np.ndarray]:

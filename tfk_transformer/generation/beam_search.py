@@ -5,9 +5,10 @@ The Keras model and its exports run the same code.
 The search keeps M live hypotheses of each sentence. Each step selects the best 2M continuations.
 The first M of these become finished hypotheses if they end. The best M that do not end stay live. A
 sentence is done when it has M finished hypotheses, when no live hypothesis can still enter the best
-`n_best`, or when it reaches its maximum length. At the maximum length, the continuations that do
-not end are cut and compete with the finished hypotheses. With M = 1, this is greedy search. With a
-temperature, each of the M hypotheses samples its next token.
+`n_best`, or when it reaches its maximum length; `early_stopping` has other rules. At the maximum
+length, the continuations that do not end are cut and compete with the finished hypotheses, or
+`forced_eos` makes them end. With M = 1, this is greedy search. With a temperature, each of the M
+hypotheses samples its next token.
 
 The sentences of a batch do not influence each other. They leave the batch when they are done: an
 inner loop runs until a quarter of them are done, then an outer loop stores their results and
@@ -16,16 +17,18 @@ continues with the other rows. All state is plain tensors, so the search convert
 
 The KV cache is never reordered. It holds the keys and values of every hypothesis of a sentence. The
 lineage of a hypothesis is a mask of the positions that it descends from. When hypotheses are
-reordered, only the lineages move.
+reordered, only the lineages move. The states of SSRUs are not reordered either: the lineage's part
+of the previous position says which state each hypothesis continues.
 """
 
+import functools
 from collections.abc import Callable
 from typing import NamedTuple, TypeAlias
 
 import tensorflow as tf
 
 from tfk_transformer.array_types import Tensor
-from tfk_transformer.config.search_settings import length_penalty
+from tfk_transformer.config.search_settings import PENALTY_FORMS, length_penalty
 from tfk_transformer.constants import END_ID, PAD_ID, START_ID
 from tfk_transformer.generation.candidates import CANDIDATE_BLOCK, Candidates
 from tfk_transformer.generation.limits import Limits
@@ -69,6 +72,7 @@ class _Rows(NamedTuple):
     max_length: Tensor  # int32 (A, 1)
     prefix: Tensor  # int32 (A, P): forced first tokens, padded
     prefix_length: Tensor  # int32 (A, 1)
+    last_penalty: Tensor  # float32 (A, 1): the length penalty of the maximum length
     source: SearchInputs
 
 
@@ -83,7 +87,9 @@ class _State(NamedTuple):
     # float32 (A, M): of live hypotheses, descending; NEG_INF once the sentence is done.
     log_probs: Tensor
     coverage: Tensor  # float32 (A, M, S): the sum of the attention to each source token
-    cache: Tensor  # each layer's keys and values (A, H, length*M, …)
+    # Each layer's keys and values (A, H, length*M, …), or the states of an SSRU (A, 1, M, D), which
+    # has (A, 1, 0, D) before the first step.
+    cache: Tensor
     finished_scores: Tensor  # float32 (A, M), descending
     done: Tensor  # bool (A, 1)
 
@@ -97,12 +103,41 @@ class _Continuations(NamedTuple):
     ending: Tensor  # bool (A, 2M): whether its token is the end token
 
 
+class _EndOfSearch(NamedTuple):
+    """What scores and the end of a search depend on, computed before the first step."""
+
+    alpha: Tensor  # float32 ()
+    penalty_form: tuple[Tensor, Tensor]  # float32 (): a value of `PENALTY_FORMS`
+    # float32 (): the score of the M-th finished hypothesis from which on a sentence is done.
+    full_score: Tensor
+    # int32 (1,): the rank of the finished hypothesis that live ones must be able to exceed.
+    rank: Tensor
+    at_current_length: Tensor  # bool (): whether the length penalty of live hypotheses stays
+
+    @classmethod
+    def of(cls, limits: Limits) -> "_EndOfSearch":
+        # Greedy search ends with the first end token.
+        ends_when_full = tf.equal(limits.early_stopping, 1) | tf.equal(limits.beam_size, 1)
+        form = PENALTY_FORMS["gnmt"]
+        for index, numbers in enumerate(PENALTY_FORMS.values()):
+            is_form = tf.equal(limits.length_penalty_form, index)
+            form = tuple(map(functools.partial(tf.where, is_form), numbers, form))
+        count = tf.where(ends_when_full, limits.n_best, limits.beam_size)
+        return cls(
+            tf.cast(limits.length_penalty, tf.float32),
+            form,
+            tf.where(ends_when_full, NEG_INF / 2, float("inf")),
+            tf.reshape(count - 1, [1]),
+            tf.equal(limits.early_stopping, 0),
+        )
+
+    def penalty(self, length: Tensor) -> Tensor:
+        """Return the length penalty of int32 lengths."""
+        return length_penalty(tf.cast(length, tf.float32), self.alpha, self.penalty_form)
+
+
 # (live hypotheses, cache, memory) -> `Step` of `models.search_steps`.
 Step: TypeAlias = Callable[[Beams, Tensor, Tensor], Tensor]
-
-
-def _length_penalty(length: Tensor, alpha: Tensor) -> Tensor:
-    return length_penalty(tf.cast(length, tf.float32), tf.cast(alpha, tf.float32))
 
 
 def beam_search(
@@ -139,11 +174,19 @@ def beam_search(
     if prefix is None:
         prefix = tf.zeros([batch_size, 0], tf.int32)
     prefix_length = tf.math.count_nonzero(prefix, axis=1, keepdims=True, dtype=tf.int32)
-    rows = _Rows(tf.range(batch_size), max_lengths[:, None], prefix, prefix_length, source)
+    end = _EndOfSearch.of(limits)
+    rows = _Rows(
+        batch_index=tf.range(batch_size),
+        max_length=max_lengths[:, None],
+        prefix=prefix,
+        prefix_length=prefix_length,
+        last_penalty=end.penalty(max_lengths[:, None] - prefix_length),
+        source=source,
+    )
     state = _first_state(cache, rows, limits)
 
-    def advance(state: _State, rows: _Rows) -> _State:
-        return _advance(step, state, rows, limits, candidates, vocabulary)
+    def advance(state: _State, rows: _Rows, rare_length: Tensor) -> _State:
+        return _advance(step, state, rows, limits, end, rare_length, candidates, vocabulary)
 
     results = Hypotheses(
         tf.zeros([batch_size, limits.n_best, 1], tf.int32),
@@ -199,16 +242,17 @@ def _first_state(cache: Tensor, rows: _Rows, limits: Limits) -> _State:
 
 
 def _run_and_remove_done(
-    advance: Callable[[_State, _Rows], _State],
+    advance: Callable[[_State, _Rows, Tensor], _State],
     rows: _Rows,
     state: _State,
     results: Hypotheses,
     limits: Limits,
 ) -> tuple[_Rows, _State, Hypotheses]:
     """Search until enough sentences are done, then store their results and remove their rows."""
+    rare_length = _rare_length(rows, limits)
     state = tf.while_loop(
         lambda s: ROWS_PER_DONE * tf.math.count_nonzero(s.done, dtype=tf.int32) < tf.size(s.done),
-        lambda s: (advance(s, rows),),
+        lambda s: (advance(s, rows, rare_length),),
         (state,),
         shape_invariants=(_state_shapes(state),),
     )[0]
@@ -236,11 +280,30 @@ def _run_and_remove_done(
     return rows, remaining._replace(length=state.length), results
 
 
+def _rare_length(rows: _Rows, limits: Limits) -> Tensor:
+    """Return the length from which on steps read the settings that most searches do not use.
+
+    It is 0 if a search uses one of them in all steps. With `forced_eos`, it is the length at which
+    hypotheses are forced to end.
+    """
+    uses_more = (
+        uses_logits_processors(limits)
+        | tf.not_equal(limits.coverage_penalty, 0.0)
+        | tf.not_equal(limits.renormalize_logits, 0)
+        | tf.greater(tf.shape(rows.prefix)[1], 0)
+    )
+    shortest = tf.reduce_min(rows.max_length)
+    forced_length = tf.where(tf.equal(limits.forced_eos, 1), shortest, tf.int32.max)
+    return tf.where(uses_more, 0, forced_length)
+
+
 def _advance(
     step: Step,
     state: _State,
     rows: _Rows,
     limits: Limits,
+    end: _EndOfSearch,
+    rare_length: Tensor,
     candidates: Candidates | None,
     vocabulary: VocabularyBlocks | None,
 ) -> _State:
@@ -250,7 +313,8 @@ def _advance(
     ids = state.ids[:, limits.beam_size :]
     beams = Beams(ids, state.length, lineage[:, None])
     logits, cache, attention = step(beams, state.cache, rows.source.memory)
-    below_min_length = state.length + 1 - rows.prefix_length < limits.min_length
+    length = state.length + 1
+    below_min_length = length - rows.prefix_length < limits.min_length
     if vocabulary is None:
         tokens = tf.nest.flatten(logits)[0] if candidates is None else candidates.indices
         vocabulary = VocabularyBlocks.of(tokens.shape[-1])
@@ -270,24 +334,23 @@ def _advance(
         expanded = logits if candidates is None else candidates.expand_logits(logits, mask)
         next_tokens = choose(expanded, ids, limits, below_min_length, vocabulary, k)
         next_tokens = _force_prefix(next_tokens, k, state.length, rows.prefix)
+        cut = tf.equal(limits.forced_eos, 1) & (length >= rows.max_length)
+        next_tokens = _force(next_tokens, k, cut[:, :, None], END_ID)
         coverage = state.coverage + attention
         return next_tokens, coverage, _coverage_score(coverage, rows.source.source_mask, limits)
 
     # One branch around everything that most searches do not use: in such a short step, each
     # operator takes a considerable share of the time.
-    uses_more = (
-        uses_logits_processors(limits)
-        | tf.not_equal(limits.coverage_penalty, 0.0)
-        | tf.greater(tf.shape(rows.prefix)[1], 0)
+    next_tokens, coverage, coverage_score = tf.cond(
+        length >= rare_length, with_all_settings, top_k_only
     )
-    next_tokens, coverage, coverage_score = tf.cond(uses_more, with_all_settings, top_k_only)
     state = state._replace(
-        length=state.length + 1,
+        length=length,
         lineage=lineage,
         coverage=coverage,
         cache=cache,
     )
-    return _select(state, next_tokens, k, coverage_score, rows, limits)
+    return _select(state, next_tokens, k, coverage_score, rows, limits, end)
 
 
 def _force_prefix(next_tokens: NextTokens, k: Tensor, length: Tensor, prefix: Tensor) -> NextTokens:
@@ -297,7 +360,11 @@ def _force_prefix(next_tokens: NextTokens, k: Tensor, length: Tensor, prefix: Te
         tf.minimum(length, tf.shape(prefix)[1]),
         axis=1,
     )[:, None, None]  # (A, 1, 1)
-    forced = tf.not_equal(token, PAD_ID)
+    return _force(next_tokens, k, tf.not_equal(token, PAD_ID), token)
+
+
+def _force(next_tokens: NextTokens, k: Tensor, forced: Tensor, token: Tensor) -> NextTokens:
+    """Where `forced`, bool (A, 1, 1), exclude all tokens but `token`, with log-probability 0."""
     log_probs = tf.where(tf.equal(tf.range(k), 0), 0.0, NEG_INF)  # (k,)
     return NextTokens(
         tf.where(forced, log_probs, next_tokens.log_probs),
@@ -312,6 +379,7 @@ def _select(
     coverage_score: Tensor,
     rows: _Rows,
     limits: Limits,
+    end: _EndOfSearch,
 ) -> _State:
     """Continue the live hypotheses, and merge those that end into the finished ones.
 
@@ -323,6 +391,7 @@ def _select(
             the scores of the continuations that end.
         rows: see `_Rows`.
         limits: see `Limits`.
+        end: see `_EndOfSearch`.
     """
     continuations = _continuations(state, next_tokens, k, limits)
     at_max_length = state.length >= rows.max_length
@@ -330,10 +399,13 @@ def _select(
         tf.where(continuations.ending, NEG_INF, continuations.log_probs),
         k=limits.beam_size,
     )
+    penalty = end.penalty(state.length - rows.prefix_length)
     finished_scores, finished = _finish(
-        state, continuations, coverage_score, at_max_length, rows, limits
+        state, continuations, penalty, coverage_score, at_max_length, limits
     )
-    done = state.done | at_max_length | _cannot_improve(finished_scores, log_probs, rows, limits)
+    compared = tf.where(end.at_current_length, penalty, rows.last_penalty)
+    final = _cannot_improve(finished_scores, log_probs, compared, end)
+    done = state.done | at_max_length | final
     state = _reorder(state, continuations, finished, live, rows, limits)
     return state._replace(
         log_probs=tf.where(done, NEG_INF, log_probs),
@@ -362,9 +434,9 @@ def _continuations(
 def _finish(
     state: _State,
     continuations: _Continuations,
+    penalty: Tensor,
     coverage_score: Tensor,
     at_max_length: Tensor,
-    rows: _Rows,
     limits: Limits,
 ) -> tuple[Tensor, Tensor]:
     """Merge the continuations that end into the finished hypotheses.
@@ -375,10 +447,7 @@ def _finish(
     """
     beams = limits.beam_size
     log_probs = continuations.log_probs
-    scores = log_probs / _length_penalty(
-        state.length - rows.prefix_length,
-        limits.length_penalty,
-    )
+    scores = log_probs / penalty
     scores += tf.gather(coverage_score, continuations.parents, batch_dims=1)
     # A continuation with an end token ends if it is among the first M, another one if it is cut.
     # Excluded continuations never end.
@@ -456,18 +525,23 @@ def _coverage_score(coverage: Tensor, source_mask: Tensor, limits: Limits) -> Te
 
 
 def _cannot_improve(
-    finished_scores: Tensor, log_probs: Tensor, rows: _Rows, limits: Limits
+    finished_scores: Tensor, log_probs: Tensor, penalty: Tensor, end: _EndOfSearch
 ) -> Tensor:
-    """Return whether a sentence's n_best finished hypotheses are final, bool (A, 1).
+    """Return whether a sentence's finished hypotheses are final, bool (A, 1).
 
-    They are final if there are M, or if no live hypothesis can exceed them. The best attainable
-    score of a live hypothesis is known: its log-probability only falls, its length penalty grows
-    at most to the penalty of the maximum length, and its coverage penalty is never positive.
+    With an `early_stopping` of true, the best n_best are final if there are M, or if no live
+    hypothesis can exceed them. The best attainable score of a live hypothesis is known: its
+    log-probability only falls, its length penalty grows at most to the penalty of the maximum
+    length, and its coverage penalty is never positive. Otherwise there must be M, and no live
+    hypothesis that can exceed them all.
+
+    Args:
+        finished_scores: float32 (A, M), descending; NEG_INF for missing hypotheses.
+        log_probs: float32 (A, M), of live hypotheses, descending.
+        penalty: float32 (A, 1), the length penalty with which live hypotheses are compared.
+        end: see `_EndOfSearch`.
     """
-    full = finished_scores[:, -1:] > NEG_INF / 2
-    attainable = log_probs[:, :1] / _length_penalty(
-        rows.max_length - rows.prefix_length,
-        limits.length_penalty,
-    )
-    worst = tf.gather(finished_scores, tf.reshape(limits.n_best - 1, [1]), axis=1)
+    full = finished_scores[:, -1:] > end.full_score
+    attainable = log_probs[:, :1] / penalty
+    worst = tf.gather(finished_scores, end.rank, axis=1)
     return full | (worst >= attainable)

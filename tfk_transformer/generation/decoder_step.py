@@ -56,8 +56,8 @@ class StepFunctions:
         memories: list[Memory | None] = [None]  # of a decoder-only model
         if "source_mask" in tensors:
             mask = tensors["source_mask"]
-            memories = [Memory(layers, mask) for layers in self._layers("memory", tensors)]
-        inputs = zip(self.members, self._layers("cache", tensors), memories, strict=True)
+            memories = [Memory(layers, mask) for layers in self._memory(tensors)]
+        inputs = zip(self.members, self._cache(tensors), memories, strict=True)
         steps = [member.step(last, position, cache, memory) for member, cache, memory in inputs]
         logits = [step.logits for step in steps]
         vocabulary = VocabularyBlocks.of(self.members[0].config.target_vocab_size)
@@ -70,29 +70,45 @@ class StepFunctions:
             **_by_name("next_cache", [step.cache for step in steps]),
         }
 
-    def _layers(self, name: str, tensors: Tensors) -> list[list[KeyValue]]:
+    def _memory(self, tensors: Tensors) -> list[list[KeyValue]]:
         """Return the keys and values of each member's layers."""
-        numbers = itertools.count()
-        layers = [
-            itertools.islice(numbers, member.config.decoder_layers) for member in self.members
+        return [
+            [self._key_value(f"memory_{i}", tensors) for i in numbers]
+            for numbers in self._layer_numbers()
         ]
+
+    def _cache(self, tensors: Tensors) -> list[list[Tensor]]:
+        """Return the cache of each member's layers."""
         return [
             [
-                KeyValue(
-                    tf.cast(tensors[f"{name}_{i}_key"], self.compute_dtype),
-                    tf.cast(tensors[f"{name}_{i}_value"], self.compute_dtype),
-                )
-                for i in member
+                tensors[f"cache_{i}_state"]
+                if member.config.decoder_mixer == "ssru"
+                else self._key_value(f"cache_{i}", tensors)
+                for i in numbers
             ]
-            for member in layers
+            for member, numbers in zip(self.members, self._layer_numbers(), strict=True)
         ]
 
+    def _layer_numbers(self) -> list[Iterable[int]]:
+        """Return the numbers of each member's layers."""
+        numbers = itertools.count()
+        return [itertools.islice(numbers, member.config.decoder_layers) for member in self.members]
 
-def _by_name(name: str, members: Iterable[list[KeyValue]]) -> Tensors:
+    def _key_value(self, name: str, tensors: Tensors) -> KeyValue:
+        return KeyValue(
+            tf.cast(tensors[f"{name}_key"], self.compute_dtype),
+            tf.cast(tensors[f"{name}_value"], self.compute_dtype),
+        )
+
+
+def _by_name(name: str, members: Iterable[list[Tensor]]) -> Tensors:
     tensors = {}
     for i, layer in enumerate(itertools.chain.from_iterable(members)):
-        tensors[f"{name}_{i}_key"] = tf.cast(layer.key, tf.float32)
-        tensors[f"{name}_{i}_value"] = tf.cast(layer.value, tf.float32)
+        if isinstance(layer, KeyValue):
+            tensors[f"{name}_{i}_key"] = tf.cast(layer.key, tf.float32)
+            tensors[f"{name}_{i}_value"] = tf.cast(layer.value, tf.float32)
+        else:
+            tensors[f"{name}_{i}_state"] = layer
     return tensors
 
 
@@ -114,7 +130,7 @@ def choose_one(
         The tokens' log-probabilities, float32 (N,), and the tokens, int32 (N,).
     """
     step_settings = {name: settings[name] for name in STEP_SETTINGS}
-    limits = Limits(**{**SearchSettings(beam_size=1).as_dict(), **step_settings})
+    limits = Limits(**{**SearchSettings(beam_size=1).as_numbers(), **step_settings})
     below_min_length = tf.fill([tf.shape(ids)[0], 1], tf.shape(ids)[2] < limits.min_length)
     next_tokens = choose(logits, ids, limits, below_min_length, vocabulary)
     # Not the first of the next tokens, which may be excluded.

@@ -14,7 +14,10 @@ _Settings: Tensor = cast("Tensor", namedtuple("_Settings", SETTING_DTYPES))
 
 
 class Limits(_Settings):
-    """Search settings as tensors or Python numbers, in the order of `SearchSettings`."""
+    """Search settings as tensors or Python numbers, in the order of `SearchSettings`.
+
+    See `SearchSettings.as_numbers`.
+    """
 
     __slots__ = ()
 

@@ -71,10 +71,17 @@ def choose(
     """
     if k is None:
         k = num_next_tokens(limits, vocabulary.size)
+    min_id = _min_allowed_id(below_min_length)
+
+    def unprocessed() -> NextTokens:
+        hidden = _hidden_below(min_id, vocabulary.size)
+        log_probs = mean_log_probs(_renormalized(logits, hidden, limits))
+        return _best(log_probs, min_id, limits, vocabulary, k)
+
     return tf.cond(
         uses_logits_processors(limits),
-        lambda: _choose_processed(logits, ids, limits, below_min_length, vocabulary, k),
-        lambda: choose_top_k(logits, limits, below_min_length, vocabulary, k),
+        lambda: _choose_processed(logits, ids, limits, min_id, vocabulary, k),
+        unprocessed,
     )
 
 
@@ -95,7 +102,7 @@ def choose_top_k(
     k: Tensor,
     candidate_mask: Tensor | None = None,
 ) -> NextTokens:
-    """Return the same as `choose`, without logits processors and sampling.
+    """Return the same as `choose`, without logits processors, sampling and renormalization.
 
     Args:
         logits: see `choose`. With a shortlist, logits (A, M, n) of the candidates; the returned
@@ -121,26 +128,42 @@ def _choose_processed(
     logits: Tensor,
     ids: Tensor,
     limits: Limits,
-    below_min_length: Tensor,
+    min_id: Tensor,
     vocabulary: VocabularyBlocks,
     k: Tensor,
 ) -> NextTokens:
     """Return the same as `choose`, with logits processors and sampling."""
-    min_id = _min_allowed_id(below_min_length)
     present = _token_mask(ids, limits.beam_size, vocabulary.size)
     factor = limits.repetition_penalty
     penalized = tf.nest.map_structure(
         lambda part: _penalize_repetition(part, present, factor),
         logits,
     )
-    log_probs = mean_log_probs(penalized)
-    allowed = _forbid_repeated_ngrams(log_probs, ids, limits, vocabulary.size)
+    repeated = _repeated_ngrams(ids, limits, vocabulary.size)
+    hidden = tf.where(repeated, NEG_INF, _hidden_below(min_id, vocabulary.size))
+    log_probs = mean_log_probs(_renormalized(penalized, hidden, limits))
+    allowed = tf.where(repeated, NEG_INF, log_probs)
     position = tf.shape(ids)[2] - 1
     return tf.cond(
         tf.greater(limits.temperature, 0.0),
         lambda: _sample(log_probs, allowed, min_id, k, position, limits, vocabulary.size),
         lambda: _best(allowed, min_id, limits, vocabulary, k),
     )
+
+
+def _hidden_below(min_id: Tensor, vocab_size: Tensor) -> Tensor:
+    """Return a mask for logits, float32 (A, 1, V), which hides the lowest ids (A, 1, 1)."""
+    lowest = tf.where(tf.range(END_ID + 1) < min_id, NEG_INF, 0.0)
+    return tf.pad(lowest, [[0, 0], [0, 0], [0, vocab_size - END_ID - 1]])
+
+
+def _renormalized(logits: Tensor, hidden: Tensor, limits: Limits) -> Tensor:
+    """Return logits (A, M, V) whose probabilities are those of the tokens that are not hidden.
+
+    Without the setting `renormalize_logits`, the logits stay.
+    """
+    hidden = tf.where(tf.equal(limits.renormalize_logits, 1), hidden, 0.0)
+    return tf.nest.map_structure(lambda part: tf.cast(part, tf.float32) + hidden, logits)
 
 
 def _min_allowed_id(below_min_length: Tensor) -> Tensor:
@@ -269,15 +292,11 @@ def _penalize_repetition(logits: Tensor, present: Tensor, factor: Tensor) -> Ten
     )
 
 
-def _forbid_repeated_ngrams(
-    log_probs: Tensor,
-    ids: Tensor,
-    limits: Limits,
-    vocab_size: Tensor,
-) -> Tensor:
-    """Exclude the tokens that would complete an n-gram that a hypothesis already contains.
+def _repeated_ngrams(ids: Tensor, limits: Limits, vocab_size: Tensor) -> Tensor:
+    """Return which tokens would complete an n-gram that a hypothesis already contains: bool
+    (A, M, vocab_size).
 
-    With an n-gram size of 0, no token is excluded.
+    With an n-gram size of 0, these are none.
     """
     size = limits.no_repeat_ngram_size
     length = tf.shape(ids)[2]
@@ -295,7 +314,7 @@ def _forbid_repeated_ngrams(
     different = tf.pad(different, [[0, 0], [0, 0], [0, 0], [0, 1]])
     same = tf.equal(tf.reduce_sum(different, axis=-1), 0)  # (A, M, n-grams)
     banned = tf.where(same & tf.greater(size, 0), ids, vocab_size)
-    return tf.where(_token_mask(banned, limits.beam_size, vocab_size), NEG_INF, log_probs)
+    return _token_mask(banned, limits.beam_size, vocab_size)
 
 
 def _token_mask(ids: Tensor, beams: Tensor, vocab_size: Tensor) -> Tensor:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import tensorflow as tf
 
 from tfk_transformer.array_types import Tensor
-from tfk_transformer.config.search_settings import search_defaults
+from tfk_transformer.config.search_settings import default_numbers, setting_rules
 from tfk_transformer.constants import PAD_ID
 from tfk_transformer.generation.limits import Limits
 from tfk_transformer.inference.signatures import (
@@ -54,13 +54,20 @@ def signature_function(
         settings and prefixes have defaults, which a SavedModel keeps for its signatures and for
         TensorFlow Serving.
     """
-    config = functions.model.config
     defaults = {
-        **search_defaults(config.max_length).as_dict(),
+        **_default_settings(functions),
         PREFIX.name: [""],
         PREFIX_IDS.name: [[PAD_ID]],
     }
     return tf_function(functools.partial(BODIES[signature], functions), signature, defaults)
+
+
+def _default_settings(
+    functions: "TranslationFunctions | ClassificationFunctions",
+) -> dict[str, int | float]:
+    """Return the defaults of the search settings as numbers; a classifier does not use them."""
+    own = getattr(functions, "search", None)
+    return default_numbers(setting_rules(functions.model.config.max_length, search=own))
 
 
 def tf_function(
@@ -100,8 +107,7 @@ def _parameter(spec: tf.TensorSpec, defaults: Mapping[str, object]) -> inspect.P
 
 
 def _serving_default(functions: "TranslationFunctions", text: Tensor) -> dict[str, Tensor]:
-    settings = search_defaults(functions.model.config.max_length)
-    translations = functions.translate(text, Limits(**settings.as_dict()))
+    translations = functions.translate(text, Limits(**_default_settings(functions)))
     return {"translation": translations.texts[:, 0], "score": translations.scores[:, 0]}
 
 

@@ -1,7 +1,7 @@
 """TensorFlow functions for translation and scoring, which `Translator` runs and exports contain."""
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
@@ -56,6 +56,7 @@ class TranslationFunctions:
             use the whole vocabulary.
         vocabulary: the target vocabulary. Defaults to None: its size is in the configuration.
         use_cache: whether a step computes only the last position, not all positions again.
+        search: the model's own defaults of search settings by name. Defaults to None: none.
     """
 
     def __init__(
@@ -66,6 +67,7 @@ class TranslationFunctions:
         shortlist: Shortlist | None = None,
         vocabulary: VocabularyBlocks | None = None,
         use_cache: bool = True,
+        search: Mapping[str, Any] | None = None,
     ) -> None:
         self.model = model
         self.shortlist = shortlist
@@ -73,6 +75,7 @@ class TranslationFunctions:
         self.target_tokenizer = target_tokenizer
         self.vocabulary = vocabulary or VocabularyBlocks.of(model.config.target_vocab_size)
         self.use_cache = use_cache
+        self.search = search or {}
 
     def generate(
         self,
@@ -84,7 +87,7 @@ class TranslationFunctions:
 
         Args:
             source: int32 (B, S), tokens and end token, padded.
-            limits: search settings, as tensors or numbers.
+            limits: search settings, as tensors or numbers, see `SearchSettings.as_numbers`.
             prefix: int32 (B, P), or (1, P) for all sources: forced first tokens, padded; an end
                 token counts as padding. Neither the score nor the length limits include it.
 

@@ -17,6 +17,7 @@ class Imported(NamedTuple):
     source_model: bytes  # a SentencePiece model with this project's ids
     target_model: bytes
     family: str
-    search: Mapping[str, Any]  # the folder's search settings that have the same meaning here
-    notes: tuple[str, ...]  # one sentence for each setting that has another meaning here
+    # The search settings of the folder, which become the translator's defaults.
+    search: Mapping[str, Any]
+    notes: tuple[str, ...]  # one sentence for each setting that has no counterpart here
     languages: Languages = Languages()  # the selected ones

@@ -62,6 +62,15 @@ class BaseTranslator:
             return language_or_english(self.languages.source)
         return language_code(language)
 
+    def splits_sentences(self, requested: bool | None = None) -> bool:
+        """Return whether texts are split into sentences; a prompt never is.
+
+        Args:
+            requested: whether the caller wants it. Default: the model's option `split_sentences`.
+        """
+        splits = self.runtime.split_sentences if requested is None else requested
+        return splits and self.runtime.architecture != "decoder"
+
     def translate(
         self,
         texts: Sequence[str],
@@ -72,7 +81,7 @@ class BaseTranslator:
         attention: bool = False,
         use_cache: bool = True,
         glossary: Glossary | Mapping[str, str] | None = None,
-        split_sentences: bool = True,
+        split_sentences: bool | None = None,
         language: str | None = None,
         **settings: float,
     ) -> list[Translation]:
@@ -102,7 +111,7 @@ class BaseTranslator:
                 translation, the method tries it at every position, and returns the most probable
                 result. With ONNX this needs `score.onnx` next to the file. See docs/glossary.md.
             split_sentences: whether texts are split. If False, each text is one sentence, exactly
-                as it is.
+                as it is. Default: the model's option `split_sentences`.
             language: the ISO 639 code of the texts' language, for the ends of sentences. Default:
                 the model's source language, or English if it is unknown.
             **settings: search settings, see `SearchSettings`.
@@ -123,7 +132,7 @@ class BaseTranslator:
             "use_cache": use_cache,
             **settings,
         }
-        if not split_sentences or self.runtime.architecture == "decoder":
+        if not self.splits_sentences(split_sentences):
             return self._translate(texts, forced, glossary, **options)
         translate = functools.partial(self._translate_readable, glossary=glossary, **options)
         return translate_texts(
@@ -170,6 +179,7 @@ class BaseTranslator:
             glossary,
             prefixes,
             options,
+            self.runtime.rules,
         )
 
     def _search(
@@ -298,7 +308,7 @@ class BaseTranslator:
         self,
         text: str,
         *,
-        split_sentences: bool = True,
+        split_sentences: bool | None = None,
         language: str | None = None,
         **settings: float,
     ) -> Iterator[str]:
@@ -321,8 +331,8 @@ class BaseTranslator:
         if self.runtime.architecture != "decoder":
             self.runtime.require("stream", "encode")
         rules = self.runtime.rules
-        resolved = resolve_settings({"beam_size": 1, **settings}, rules)
-        splits = split_sentences and self.runtime.architecture != "decoder"
+        resolved = resolve_settings({"beam_size": 1, "n_best": 1, **settings}, rules)
+        splits = self.splits_sentences(split_sentences)
         scalars = setting_arrays(resolved, rules)
         code = self._language_code(language) if splits else None
         return stream_text(self.runtime, text, scalars, code)
@@ -533,9 +543,18 @@ def _run_with_details(
 def _score_ids(
     runtime: TranslatorRuntime, source_ids: np.ndarray, target_ids: np.ndarray, attention: bool
 ) -> list[np.ndarray]:
-    """Return the token log-probabilities (N, T), their sums (N,) and, if requested, attention."""
+    """Return the token log-probabilities (N, T), their sums (N,) and, if requested, attention.
+
+    Raises:
+        ValueError: if attention is requested from a model without attention.
+    """
     name = "score_and_attend" if attention else "score_ids"
     outputs = runtime.run(name, {"source_ids": source_ids, "target_ids": target_ids})
+    if attention and outputs["attention"].shape[2] == 0:
+        raise ValueError(
+            "attention: expected a model with attention, got a decoder-only model of SSRUs, which "
+            "have no attention heads; leave attention out."
+        )
     return [np.asarray(outputs[tensor.name]) for tensor in FUNCTIONS[name].outputs]
 
 

@@ -4,7 +4,12 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from tfk_transformer.config.search_settings import SearchSettings, length_penalty
+from tfk_transformer.config.search_settings import (
+    PENALTY_FORMS,
+    Rules,
+    SearchSettings,
+    length_penalty,
+)
 from tfk_transformer.constants import UNKNOWN_ID
 from tfk_transformer.glossary.forcing import (
     Candidate,
@@ -36,6 +41,7 @@ def translate_with_glossary(
     glossary: Glossary | Mapping[str, str],
     prefixes: Sequence[str | None] | None,
     options: Mapping[str, Any],
+    rules: Rules,
 ) -> list[Translation]:
     """Translate texts; see `BaseTranslator.translate`.
 
@@ -47,6 +53,7 @@ def translate_with_glossary(
         glossary: source terms with their translations.
         prefixes: the forced beginnings of the translations.
         options: the other arguments of `BaseTranslator.translate`.
+        rules: the rules of the search settings.
 
     Raises:
         ValueError: if `n_best` is not 1, the model's vocabulary lacks letters of a term, or the
@@ -59,7 +66,7 @@ def translate_with_glossary(
         )
     terms = glossary if isinstance(glossary, Glossary) else Glossary(glossary)
     _check_spelling(terms, target_tokenizer)
-    search = _TermSearch(translate, score_tokens, texts, prefixes, terms, options)
+    search = _TermSearch(translate, score_tokens, texts, prefixes, terms, options, rules)
     try:
         translations = translate(texts, prefixes, **options)
     except TextError as error:
@@ -90,11 +97,13 @@ class _TermSearch:
         prefixes: Sequence[str | None] | None,
         glossary: Glossary,
         options: Mapping[str, Any],
+        rules: Rules,
     ):
         self.translate = translate
         self.score_tokens = score_tokens
         self.texts = texts
         self.options = options
+        self.rules = rules
         self.terms = [glossary.found_in(text) for text in texts]
         self.prefixes = check_prefixes(prefixes, texts)
         self.forced_terms: list[list[str]] = [[] for _ in texts]
@@ -159,14 +168,17 @@ class _TermSearch:
         sources = [self.texts[index] for index in indices]
         targets = [translation.text for translation in translations]
         batch_size = self.options["batch_size"]
-        alpha = self.options.get("length_penalty", SearchSettings.length_penalty)
+        defaults = {name: rule["default"] for name, rule in self.rules.items()}
+        settings = {**SearchSettings().as_dict(), **defaults, **self.options}
+        form = PENALTY_FORMS[settings["length_penalty_form"]]
+        alpha = settings["length_penalty"]
         try:
             results = dict(enumerate(self.score_tokens(sources, targets, batch_size=batch_size)))
         except TextError as error:
             # With its prefix, a translation can be longer than the model's limit for scoring.
             results = error.results
         scores = {
-            position: result.log_probability / length_penalty(len(result.tokens), alpha)
+            position: result.log_probability / length_penalty(len(result.tokens), alpha, form)
             for position, result in results.items()
         }
         return [scores.get(position, -math.inf) for position in range(len(targets))]

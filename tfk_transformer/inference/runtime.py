@@ -84,6 +84,10 @@ class TranslatorRuntime(Runtime, Protocol):
         """The languages of the model's configuration."""
 
     @property
+    def split_sentences(self) -> bool:
+        """The option `split_sentences` of the model's configuration."""
+
+    @property
     def rules(self) -> Rules:
         """The rules of the search settings."""
 

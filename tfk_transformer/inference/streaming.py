@@ -196,6 +196,8 @@ def _tokens(
         # A lower value means that the settings allow no token.
         running &= reading | (np.asarray(outputs["log_prob"]) > NO_HYPOTHESIS)
         token = np.where(running & ~reading, np.asarray(outputs["next_token"]), PAD_ID)
+        if settings.get("forced_eos", False):
+            token = np.where((token != PAD_ID) & (position + 1 >= longest), END_ID, token)
         yield token
         running &= (token != END_ID) & (position + 1 < longest)
         token = np.where(reading, prompts[:, position], token) if reading.any() else token

@@ -32,7 +32,9 @@ CONFIG, PROBES = "config.json", "probes.txt"
 HISTORY, METRICS, RECIPE, CURVE = "history.json", "metrics.json", "recipe.toml", "curve.png"
 SOURCE_TOKENIZER, TARGET_TOKENIZER, LABELS = "source.model", "target.model", "labels.json"
 
-ORIGIN = "origin"  # a key of the metrics
+# Keys of the metrics.
+ORIGIN = "origin"
+SEARCH = "search"
 
 Json: TypeAlias = Mapping[str, Any]  # a JSON object
 
@@ -72,6 +74,8 @@ class SavedAsBundle(ABC):
     model: keras.Model
     probes: list[str]
     origin: Json = MappingProxyType({})  # of an imported model: JSON values by name
+    # The model's own defaults of search settings by name; a classifier has none.
+    search: Json = MappingProxyType({})
     metrics: Json = MappingProxyType({})  # of a loaded model: metrics of its training run by name
 
     @classmethod
@@ -114,9 +118,10 @@ class SavedAsBundle(ABC):
             folder.mkdir()
             (folder / CONFIG).write_text(self.model.config.to_json())
             write_probes(folder / PROBES, self.probes)
-            origin = {ORIGIN: dict(self.origin)} if self.origin else {}
+            records = {ORIGIN: dict(self.origin), SEARCH: dict(self.search)}
+            present = {name: record for name, record in records.items() if record}
             write_json(folder / HISTORY, history or {})
-            write_json(folder / METRICS, {**origin, **(metrics or {})})
+            write_json(folder / METRICS, {**present, **(metrics or {})})
             write_weights(self.model, folder / WEIGHTS_FILE)
             self._write_files(folder)
             if more:
@@ -186,8 +191,17 @@ def read_probes(path: Path) -> list[str]:
 
 def read_origin(folder: Path) -> Json:
     """Return the origin of an imported model; empty if the model was not imported."""
-    origin = read_metrics(folder).get(ORIGIN)
-    return origin if isinstance(origin, dict) else {}
+    return _read_record(folder, ORIGIN)
+
+
+def read_search(folder: Path) -> Json:
+    """Return the model's own defaults of search settings; empty if the bundle has none."""
+    return _read_record(folder, SEARCH)
+
+
+def _read_record(folder: Path, name: str) -> Json:
+    record = read_metrics(folder).get(name)
+    return record if isinstance(record, dict) else {}
 
 
 def read_metrics(folder: Path) -> Json:

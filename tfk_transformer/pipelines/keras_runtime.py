@@ -4,7 +4,7 @@ import functools
 from collections.abc import Callable, Container, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from tfk_transformer.config.search_settings import Rules, setting_rules
+from tfk_transformer.config.search_settings import Rules, check_defaults, setting_rules
 from tfk_transformer.inference.runtime import ONE_BATCH, Outputs, Workload
 from tfk_transformer.inference.signatures import FUNCTIONS
 from tfk_transformer.inference.step_tensors import Shapes, cache_shapes
@@ -96,6 +96,10 @@ class KerasTranslatorRuntime(KerasRuntime["TranslationFunctions"]):
         tokenizers: the tokenizers of both sides.
         shortlist: the tokens that translations may contain; None: all.
         use_cache: whether a decoding step of the search computes only the last position.
+        search: the model's own defaults of search settings by name. None: none.
+
+    Raises:
+        ValueError: if a setting is unknown, or impossible for the model.
     """
 
     def __init__(
@@ -104,12 +108,15 @@ class KerasTranslatorRuntime(KerasRuntime["TranslationFunctions"]):
         tokenizers: Tokenizers,
         shortlist: "Shortlist | None" = None,
         use_cache: bool = True,
+        search: Mapping[str, Any] | None = None,
     ) -> None:
         super().__init__(model.config.max_length, self._new_functions)
         self.model = model
         self.tokenizers = tokenizers
         self.shortlist = shortlist
         self.use_cache = use_cache
+        vocab_size = tokenizers.target_tokenizer.vocab_size
+        self.search = check_defaults(search or {}, self.max_length, vocab_size)
         self.architecture: str = model.config.architecture
 
     def _new_functions(self) -> "TranslationFunctions":
@@ -127,6 +134,7 @@ class KerasTranslatorRuntime(KerasRuntime["TranslationFunctions"]):
             target_tokenizer,
             self.shortlist,
             use_cache=self.use_cache,
+            search=self.search,
         )
 
     def _functions_of(self, name: str) -> dict[str, Any]:
@@ -142,10 +150,16 @@ class KerasTranslatorRuntime(KerasRuntime["TranslationFunctions"]):
         config = self.model.config
         return Languages(config.source_language, config.target_language)
 
+    @property
+    def split_sentences(self) -> bool:
+        """The option `split_sentences` of the model's configuration."""
+        return bool(self.model.config.split_sentences)
+
     @functools.cached_property
     def rules(self) -> Rules:
         """The rules of the search settings."""
-        return setting_rules(self.max_length, self.tokenizers.target_tokenizer.vocab_size)
+        vocab_size = self.tokenizers.target_tokenizer.vocab_size
+        return setting_rules(self.max_length, vocab_size, self.search)
 
     @functools.cached_property
     def characters(self) -> Container[str] | None:
@@ -164,7 +178,9 @@ class KerasTranslatorRuntime(KerasRuntime["TranslationFunctions"]):
 
     @functools.cached_property
     def _uncached(self) -> "KerasTranslatorRuntime":
-        return KerasTranslatorRuntime(self.model, self.tokenizers, self.shortlist, use_cache=False)
+        return KerasTranslatorRuntime(
+            self.model, self.tokenizers, self.shortlist, use_cache=False, search=self.search
+        )
 
     def without_cache(self) -> "KerasTranslatorRuntime":
         """Return a runtime whose search recomputes the whole prefix in each step."""

@@ -10,6 +10,7 @@ from pydantic import Field, model_validator
 from tfk_transformer.config.model_options import LANGUAGE_OPTIONS
 from tfk_transformer.config.presets import PRESETS
 from tfk_transformer.config.record import Record
+from tfk_transformer.config.search_settings import resolve_settings, setting_rules
 from tfk_transformer.config.small_files import read_small_text
 from tfk_transformer.constants import LANGUAGE_PATTERN
 from tfk_transformer.datasets.spelling import spec_languages
@@ -224,6 +225,12 @@ class Recipe(Record):
     patience: int | None = _field(
         EVALUATION, None, "stop after this many epochs without improvement of `monitor`", ge=1
     )
+    search: dict[str, Any] = _field(
+        EVALUATION,
+        {},
+        "search settings with which the bundle translates by default, such as beam_size=6; by "
+        "default, those of `start`",
+    )
 
     seed: int = _field(RUN, 0, "seed of weights, shuffling, dropout and subword sampling", ge=0)
     deterministic: bool = _field(
@@ -339,9 +346,11 @@ class Recipe(Record):
             "label_smoothing must be 0 with architecture 'encoder'": (
                 classifies and self.label_smoothing
             ),
+            "search needs a model that translates": classifies and self.search,
         }
         if broken := [rule for rule, is_broken in breaks.items() if is_broken]:
             raise ValueError("; ".join(broken))
+        resolve_settings(self.search, setting_rules(self.max_length))
         return self
 
     @model_validator(mode="after")

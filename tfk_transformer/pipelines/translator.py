@@ -4,11 +4,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
+from tfk_transformer.config.search_settings import SearchSettings
 from tfk_transformer.inference.base_translator import BaseTranslator
 from tfk_transformer.inference.token_scoring import Tokenizers
 from tfk_transformer.pipelines.bundle import (
     ORIGIN,
     PROBES,
+    SEARCH,
     SOURCE_TOKENIZER,
     TARGET_TOKENIZER,
     TRANSLATOR,
@@ -19,6 +21,7 @@ from tfk_transformer.pipelines.bundle import (
     read_model,
     read_origin,
     read_probes,
+    read_search,
 )
 from tfk_transformer.pipelines.keras_runtime import KerasTranslatorRuntime
 from tfk_transformer.sentences.languages import language_or_english
@@ -44,10 +47,12 @@ class Translator(BaseTranslator, SavedAsBundle):
         shortlist: the tokens that translations may contain, as `data.shortlist` learns them. None:
             all tokens. It is not part of the bundle, and `stream` and `score` use the whole
             vocabulary.
+        search: the model's own defaults of search settings by name, see `SearchSettings`. The
+            bundle and every exported file have them. Default: the library's defaults.
 
     Raises:
-        ValueError: if the model does not predict tokens, or a tokenizer and the model differ in
-            vocabulary size.
+        ValueError: if the model does not predict tokens, a tokenizer and the model differ in
+            vocabulary size, or a setting is unknown or impossible for the model.
     """
 
     def __init__(
@@ -58,6 +63,7 @@ class Translator(BaseTranslator, SavedAsBundle):
         probes: Sequence[str] = (),
         origin: Json | None = None,
         shortlist: "Shortlist | None" = None,
+        search: Json | None = None,
     ) -> None:
         if model.config.architecture not in ("encoder_decoder", "decoder", "ensemble"):
             raise ValueError(
@@ -67,13 +73,16 @@ class Translator(BaseTranslator, SavedAsBundle):
         if target_tokenizer is None or target_tokenizer.model == source_tokenizer.model:
             target_tokenizer = source_tokenizer  # one object, so that exports contain it once
         tokenizers = Tokenizers(source_tokenizer, target_tokenizer, model.config.architecture)
-        self.runtime: KerasTranslatorRuntime = KerasTranslatorRuntime(model, tokenizers, shortlist)
+        self.runtime: KerasTranslatorRuntime = KerasTranslatorRuntime(
+            model, tokenizers, shortlist, search=search
+        )
         self.model = model
         self.source_tokenizer = source_tokenizer
         self.target_tokenizer = target_tokenizer
         self.probes = list(probes)
         self.origin = origin or {}
         self.shortlist = shortlist
+        self.search = self.runtime.search
         for side, tokenizer in (("source", source_tokenizer), ("target", target_tokenizer)):
             expected = getattr(model.config, f"{side}_vocab_size")
             if expected != tokenizer.vocab_size:
@@ -86,6 +95,13 @@ class Translator(BaseTranslator, SavedAsBundle):
     def functions(self) -> "TranslationFunctions":
         """Search and scoring as TensorFlow functions."""
         return self.runtime.functions
+
+    @property
+    def search_settings(self) -> SearchSettings:
+        """The search settings of `translate` without options."""
+        return SearchSettings(
+            **{name: rule["default"] for name, rule in self.runtime.rules.items()}
+        )
 
     @property
     def sentences_per_text(self) -> float | None:
@@ -117,6 +133,7 @@ class Translator(BaseTranslator, SavedAsBundle):
             self.probes,
             self.origin,
             self.shortlist,
+            self.search,
         )
         copy.metrics = self.metrics
         return copy
@@ -127,7 +144,7 @@ class Translator(BaseTranslator, SavedAsBundle):
 
         Args:
             members: at least one translator with a `Transformer`. All have the same tokenizers. The
-                result has the probes of the first member.
+                result has the probes and the search settings of the first member.
 
         Raises:
             ValueError: if the tokenizers of the members differ, or a model cannot be part of an
@@ -144,8 +161,13 @@ class Translator(BaseTranslator, SavedAsBundle):
                         "tokenizers."
                     )
         model = Ensemble([member.model for member in members])
+        first = members[0]
         return cls(
-            model, members[0].source_tokenizer, members[0].target_tokenizer, members[0].probes
+            model,
+            first.source_tokenizer,
+            first.target_tokenizer,
+            first.probes,
+            search=first.search,
         )
 
     @classmethod
@@ -154,8 +176,17 @@ class Translator(BaseTranslator, SavedAsBundle):
         source, target = (
             SubwordTokenizer.load(folder / name) for name in (SOURCE_TOKENIZER, TARGET_TOKENIZER)
         )
-        translator = cls(model, source, target, read_probes(folder / PROBES), read_origin(folder))
+        translator = cls(
+            model,
+            source,
+            target,
+            read_probes(folder / PROBES),
+            read_origin(folder),
+            search=read_search(folder),
+        )
         translator.metrics = {
-            name: value for name, value in read_metrics(folder).items() if name != ORIGIN
+            name: value
+            for name, value in read_metrics(folder).items()
+            if name not in (ORIGIN, SEARCH)
         }
         return translator

@@ -7,7 +7,7 @@ from typing import Any
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
-from tfk_transformer.config.search_settings import resolve_settings, setting_rules
+from tfk_transformer.config.search_settings import own_defaults, resolve_settings, setting_rules
 from tfk_transformer.inference.base_classifier import BaseClassifier
 from tfk_transformer.inference.base_translator import BaseTranslator
 from tfk_transformer.inference.text_batches import check_texts
@@ -47,13 +47,14 @@ class ServedModel:
         self.model: Any = model  # `classifies` determines which methods it has
         self.settings = settings
         self.classifies = isinstance(model, BaseClassifier)
-        self._splits = (
+        self._splits = isinstance(model, BaseTranslator) and model.splits_sentences(
             settings.split_sentences
-            and isinstance(model, BaseTranslator)
-            and model.runtime.architecture != "decoder"
         )
         self.languages = _languages(model, settings)
         self.language = language_or_english(self.languages.source)
+        # The defaults of requests: those of the model, and of the server.
+        own = {} if self.classifies else own_defaults(self.model.runtime.rules, model.max_length)
+        self.search: Mapping[str, Any] = {**own, **settings.search}
         # The first request would otherwise wait for the model to initialize.
         try:
             default = self.work({})
@@ -102,7 +103,7 @@ class ServedModel:
             )
         if self.classifies:
             return Work("classify")
-        settings = self.search_settings(self.settings.search, requested)
+        settings = self.search_settings(self.search, requested)
         return Work("translate", tuple(sorted(settings.items())))
 
     def search_settings(

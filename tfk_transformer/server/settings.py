@@ -71,12 +71,12 @@ class ServerSettings(Record):
         "the code of the language that the model writes",
         pattern=LANGUAGE_PATTERN,
     )
-    split_sentences: bool = _field(
+    split_sentences: bool | None = _field(
         TRANSLATION,
         "",
-        True,
-        "split texts into sentences, by the rules of the source language or of English; otherwise, "
-        "the model reads each text as one sentence",
+        None,
+        "split texts into sentences, by the rules of the source language or of English, or let the "
+        "model read each text as one sentence; default: as the model is used",
     )
     max_batch: int = _field(
         BATCHES, "N", 64, "maximum number of sentences that are run together", ge=1

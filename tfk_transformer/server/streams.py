@@ -46,10 +46,10 @@ class Streams:
             ClientDisconnect: if the client leaves before the first part.
         """
         limits = self._served.settings
-        # Streams use greedy search: the server's defaults for beam search do not apply.
+        # Streams use greedy search: the defaults for beam search do not apply.
         defaults = {
             name: value
-            for name, value in limits.search.items()
+            for name, value in self._served.search.items()
             if name not in ("beam_size", "n_best")
         }
         settings = self._served.search_settings(defaults, requested)

@@ -32,6 +32,7 @@ class BundleWriter:
         checkpoints: contains the weights of the epochs to average.
         team: the devices that train; only the first process writes.
         origin: the origin of the model if training started from an imported one.
+        search: the model's own defaults of search settings by name.
 
     Attributes:
         pipeline: a `Translator` or `TextClassifier` with a float32 copy of the model, whose weights
@@ -47,13 +48,14 @@ class BundleWriter:
         checkpoints: Checkpoints,
         team: Team,
         origin: Json = MappingProxyType({}),
+        search: Json = MappingProxyType({}),
     ):
         self.out = out
         self.recipe = recipe
         self.model = model
         self.checkpoints = checkpoints
         self.team = team
-        self.pipeline = _pipeline(plain_copy(model), data)
+        self.pipeline = _pipeline(plain_copy(model), data, search)
         self.pipeline.origin = origin
         self._last_write = time.perf_counter()
 
@@ -104,8 +106,8 @@ class BundleWriter:
             raise disk_full_error(error, f"bundle {self.out}") from None
 
 
-def _pipeline(model: keras.Model, data: TrainingData) -> Translator | TextClassifier:
+def _pipeline(model: keras.Model, data: TrainingData, search: Json) -> Translator | TextClassifier:
     tokenizer, target = data.tokenizers
     if isinstance(target, Labels):
         return TextClassifier(model, tokenizer, target.names, data.probes)
-    return Translator(model, tokenizer, target, probes=data.probes)
+    return Translator(model, tokenizer, target, probes=data.probes, search=search)

@@ -182,6 +182,7 @@ class Training:
             self.checkpoints,
             team,
             start.origin if start else {},
+            {**(start.search if start else {}), **recipe.search},
         )
 
     def run(

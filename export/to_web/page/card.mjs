@@ -38,9 +38,11 @@ export function showCard({ model, threads }) {
   document.getElementById("card").hidden = false;
 }
 
-const inputOf = ({ architecture }) => (architecture === "decoder"
-  ? "a prompt, which is not split"
-  : "a text of any length; its sentences are translated separately, unless splitSentences is false");
+const inputOf = ({ architecture, split_sentences: splits = true }) => {
+  if (architecture === "decoder") return "a prompt, which is not split";
+  if (!splits) return "a text, which is read as a whole";
+  return "a text of any length; its sentences are translated separately, unless splitSentences is false";
+};
 
 const shortlistOf = (sizes) => `${sizes.for_every_text} tokens, and ${sizes.for_a_source_token} for each token of the source`;
 

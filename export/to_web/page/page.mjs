@@ -3,6 +3,7 @@ import { showAttention } from "./attention-view.mjs";
 import { showCard } from "./card.mjs";
 import { keepForOffline, serviceWorkerReady } from "./offline.mjs";
 import { joined, splitText } from "./sentences.mjs";
+import { choicesOf } from "./settings.mjs";
 
 const PAUSE = 200; // milliseconds after the last input before the text is translated
 const MAIN_SETTINGS = { beam_size: "Beam size", n_best: "Translations" };
@@ -51,12 +52,26 @@ const element = (name, properties = {}, ...children) => {
   return made;
 };
 
+function numberInput(name, rule) {
+  const step = rule.type === "integer" ? 1 : "any";
+  // The attribute `min` would allow an exclusive minimum, so the worker checks that.
+  const input = element("input", { type: "number", name, step, min: rule.minimum ?? "", max: rule.maximum, required: true });
+  input.setAttribute("value", rule.default); // the value after a reset
+  return input;
+}
+
+/** Return a list whose options have JSON as values: true is not "true". */
+function choiceInput(name, rule) {
+  const choices = choicesOf(rule).map((value) => {
+    const chosen = value === rule.default; // also after a reset
+    return element("option", { value: JSON.stringify(value), textContent: value, defaultSelected: chosen });
+  });
+  return element("select", { name }, ...choices);
+}
+
 function showSettings(rules) {
   for (const [name, rule] of Object.entries(rules)) {
-    const step = rule.type === "integer" ? 1 : "any";
-    // The attribute `min` would allow an exclusive minimum, so the worker checks that.
-    const input = element("input", { type: "number", name, step, min: rule.minimum ?? "", max: rule.maximum, required: true });
-    input.setAttribute("value", rule.default); // the value after a reset
+    const input = choicesOf(rule) ? choiceInput(name, rule) : numberInput(name, rule);
     const label = element("label", { title: rule.description }, MAIN_SETTINGS[name] ?? name.replaceAll("_", " "), input);
     find(name in MAIN_SETTINGS ? "main-settings" : "more-settings").append(label);
   }
@@ -64,7 +79,10 @@ function showSettings(rules) {
 
 const isDecoderOnly = () => loaded.model.config.architecture === "decoder";
 
-const settings = () => Object.fromEntries([...find("form").querySelectorAll("input")].map((input) => [input.name, input.valueAsNumber]));
+/** Return the settings in the form; a list has a choice as JSON, an input has a number. */
+const settings = () => Object.fromEntries([...find("form").querySelectorAll("input, select")].map((input) => [
+  input.name, input.matches("select") ? JSON.parse(input.value) : input.valueAsNumber,
+]));
 
 /** Translate the text, and show each sentence when it is translated; stop when the text or a setting changes. */
 async function translate() {

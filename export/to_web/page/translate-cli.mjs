@@ -2,6 +2,7 @@
 // Translate texts in Node: node translate-cli.mjs "ein Satz", or lines of standard input.
 import { createInterface } from "node:readline";
 import { parseArgs } from "node:util";
+import { choicesOf } from "./settings.mjs";
 import { openTranslator } from "./translate.mjs";
 
 const HELP = `node translate-cli.mjs [options] [TEXT ...]
@@ -23,10 +24,16 @@ const OTHER_OPTIONS = {
   help: { type: "boolean" },
 };
 
-/** Return {values, positionals} of the command line. Each search setting is a numeric option. */
+/** Return {values, positionals} of the command line. Each search setting is an option. */
 function parsed(settings) {
   const numbers = Object.keys(settings).map((name) => [name.replaceAll("_", "-"), { type: "string" }]);
   return parseArgs({ options: { ...Object.fromEntries(numbers), ...OTHER_OPTIONS }, allowPositionals: true });
+}
+
+/** Return the value of a setting: a choice with this text, or a number. */
+function read(text, rule) {
+  const choices = choicesOf(rule);
+  return choices ? choices.find((value) => String(value) === text) ?? text : Number(text);
 }
 
 function shown({ source, hypotheses, ...found }, { json, "n-best": nBest }) {
@@ -40,9 +47,11 @@ try {
   } else {
     const translator = await openTranslator();
     const { values, positionals } = parsed(translator.model.settings);
-    const numbers = Object.entries(values).filter(([name]) => !(name in OTHER_OPTIONS));
-    const settings = Object.fromEntries(numbers.map(([name, value]) => [name.replaceAll("-", "_"), Number(value)]));
-    const options = { ...settings, language: values.language, splitSentences: !values["no-split-sentences"] };
+    const rules = translator.model.settings;
+    const texts = Object.entries(values).filter(([name]) => !(name in OTHER_OPTIONS));
+    const named = texts.map(([name, text]) => [name.replaceAll("-", "_"), text]);
+    const settings = Object.fromEntries(named.map(([name, text]) => [name, read(text, rules[name])]));
+    const options = { ...settings, language: values.language, ...(values["no-split-sentences"] && { splitSentences: false }) };
     for await (const text of positionals.length ? positionals : createInterface({ input: process.stdin })) {
       console.log(shown(await translator.translate(text, options), values));
     }

@@ -18,11 +18,18 @@ export interface Settings {
   seed?: number;
   repetition_penalty?: number;
   no_repeat_ngram_size?: number;
+  /** What divides log-probabilities: ((5 + length) / 6), length, or (1 + length), to the power of `length_penalty`. */
+  length_penalty_form?: "gnmt" | "length" | "length_with_start";
+  /** As `early_stopping` of transformers. */
+  early_stopping?: boolean | "never";
+  /** Whether only the end token may follow at the maximum length. */
+  forced_eos?: boolean;
+  renormalize_logits?: boolean;
 }
 
 /** Search settings, and how a text is read. */
 export interface TranslateOptions extends Settings {
-  /** Default: true. If false, the model reads the text as one sentence, exactly as it is. */
+  /** Default: the model's `config.split_sentences`. If false, the model reads the text as one sentence, exactly as it is. */
   splitSentences?: boolean;
   /** The code of the text's language, for the ends of sentences. Default: `Translator.language`. */
   language?: string;
@@ -30,13 +37,16 @@ export interface TranslateOptions extends Settings {
 
 /** The rules of a setting, with the keys of JSON schema. */
 export interface SettingRule {
-  type: "integer" | "number";
-  default: number;
+  /** None with `enum`. */
+  type?: "integer" | "number" | "boolean";
+  /** The possible values. */
+  enum?: (string | boolean)[];
+  default: number | boolean | string;
   minimum?: number;
   exclusiveMinimum?: number;
   /** The smallest value other than 0. */
   minimumAboveZero?: number;
-  maximum: number;
+  maximum?: number;
   description: string;
 }
 

@@ -3,6 +3,7 @@ import * as ort from "./runtime/ort.wasm.min.mjs";
 import { takeOut } from "./kept-characters.mjs";
 import { openSearch } from "./search.mjs";
 import { isLanguage } from "./sentences.mjs";
+import { checkedSettings, toNumbers } from "./settings.mjs";
 import { translateText } from "./text-translation.mjs";
 import { START_ID, openTokenizer } from "./tokenizer.mjs";
 
@@ -29,6 +30,7 @@ export async function openTranslator({ folder = FOLDER, threads = usableThreads(
   const isDecoderOnly = model.config.architecture === "decoder";
   const maxLength = model.config.max_length;
   const sourceLanguage = isLanguage(model.config.source_language) ? model.config.source_language : "en";
+  const splitsByDefault = model.config.split_sentences ?? true;
   const inTurn = oneAfterTheOther();
   let scorer; // opened on the first call of `attention`
 
@@ -67,6 +69,7 @@ export async function openTranslator({ folder = FOLDER, threads = usableThreads(
     const row = (values) => new ort.Tensor("int32", Int32Array.from(values), [1, values.length]);
     const { attention } = await (await scorer).run({ source_ids: row(sourceIds), target_ids: row(ids) }, ["attention"]);
     const [, layers, heads, rows, columns] = attention.dims;
+    if (!heads) throw new Error("attention: expected a model with attention, got a decoder-only model of SSRUs.");
     const [tokens, sourceTokens] = [targetTokenizer.pieces(ids), sourceTokenizer.pieces(sourceIds)];
     // A decoder-only model attends to the start token, the prompt, and earlier target tokens.
     const attended = [...sourceTokenizer.pieces([START_ID]), ...sourceTokens.slice(0, -1), ...tokens.slice(0, -1)];
@@ -77,13 +80,13 @@ export async function openTranslator({ folder = FOLDER, threads = usableThreads(
     model,
     threads,
     language: sourceLanguage,
-    translate: async (text, { splitSentences = true, language = sourceLanguage, ...settings } = {}) => {
-      const resolved = checkedSettings(settings, model.settings);
+    translate: async (text, { splitSentences = splitsByDefault, language = sourceLanguage, ...settings } = {}) => {
+      const resolved = toNumbers(checkedSettings(settings, model.settings), model.settings);
       const splits = isSplit(splitSentences);
       if (!isLanguage(language)) throw new Error(`language: expected a language code such as "de", got ${JSON.stringify(language)}.`);
       return inTurn(() => translateOne(text, resolved, splits, language));
     },
-    attention: async (text, ids, { splitSentences = true } = {}) => {
+    attention: async (text, ids, { splitSentences = splitsByDefault } = {}) => {
       const splits = isSplit(splitSentences);
       return inTurn(() => attend(text, ids, splits));
     },
@@ -99,31 +102,6 @@ function checkText(text) {
     const code = found[0].charCodeAt(0).toString(16).toUpperCase().padStart(4, "0");
     throw new Error(`text: expected text, got the character U+${code} at position ${place}; remove it.`);
   }
-}
-
-/** Check search settings by the rules in model.json, and add the defaults of missing settings. */
-function checkedSettings(settings, rules) {
-  for (const [name, value] of Object.entries(settings)) {
-    const rule = rules[name];
-    if (!rule) throw new Error(`settings: expected some of ${Object.keys(rules).join(", ")}, got ${name}.`);
-    const least = rule.exclusiveMinimum ?? rule.minimum;
-    const fits = (rule.type === "integer" ? Number.isInteger(value) : Number.isFinite(value))
-      && value <= rule.maximum && (value > least || value === rule.minimum)
-      && (value <= 0 || value >= (rule.minimumAboveZero ?? 0));
-    if (!fits) {
-      const range = `${rule.exclusiveMinimum === undefined ? "from" : "above"} ${least} to ${rule.maximum}`
-        + (rule.minimumAboveZero ? ` and at least ${rule.minimumAboveZero} if not 0` : "");
-      throw new Error(`${name}: expected ${rule.type === "integer" ? "an integer" : "a number"} ${range}, got ${value}.`);
-    }
-  }
-  const defaults = Object.fromEntries(Object.entries(rules).map(([name, rule]) => [name, rule.default]));
-  const chosen = { ...defaults, ...settings };
-  for (const [name, limit] of [["n_best", "beam_size"], ["min_length", "max_length"]]) {
-    if (chosen[name] > chosen[limit]) {
-      throw new Error(`${name}: expected at most ${limit}, got ${name} ${chosen[name]} and ${limit} ${chosen[limit]}.`);
-    }
-  }
-  return chosen;
 }
 
 /** Return a function that runs one task at a time: onnxruntime runs one session at a time. */

@@ -8,11 +8,11 @@ import typer
 
 from tfk_transformer.cli.arguments import check_bundle, check_new_folder, named_value
 from tfk_transformer.cli.record_options import option, parameter, with_options
-from tfk_transformer.pipelines.recipe import MODEL, Recipe
+from tfk_transformer.pipelines.recipe import EVALUATION, MODEL, Recipe
 
-# The field whose option sets one value at a time: --option norm=post.
-MODEL_OPTIONS = "options"
-
+# The fields whose options set one value at a time, with an example.
+MODEL_OPTIONS, SEARCH = "options", "search"
+NAMED_VALUES = {MODEL_OPTIONS: ("--option", "norm=post"), SEARCH: ("--setting", "beam_size=6")}
 
 FLAGS = {"start": "--from"}  # the other options have the names of their fields
 # The other values are numbers.
@@ -39,7 +39,15 @@ def _recipe_options() -> dict[str, inspect.Parameter]:
         rich_help_panel=MODEL,
         show_default=False,
     )
+    settings = typer.Option(
+        "--setting",
+        metavar="NAME=VALUE",
+        help=f"{str(Recipe.model_fields[SEARCH].description).capitalize()}. May be repeated.",
+        rich_help_panel=EVALUATION,
+        show_default=False,
+    )
     options[MODEL_OPTIONS] = parameter(MODEL_OPTIONS, list[str], model_options)
+    options[SEARCH] = parameter(SEARCH, list[str], settings)
     return options
 
 
@@ -58,11 +66,10 @@ def read_recipe(file: Path | None, overrides: dict[str, Any]) -> Recipe:
         ValueError: if a value is invalid or missing.
     """
     values = Recipe.read_values(file) if file else {}
-    options = dict(
-        named_value(text, "--option", "norm=post") for text in overrides.get(MODEL_OPTIONS, ())
-    )
-    if options:
-        overrides = {**overrides, MODEL_OPTIONS: {**values.get(MODEL_OPTIONS, {}), **options}}
+    for name, (flag, example) in NAMED_VALUES.items():
+        named = dict(named_value(text, flag, example) for text in overrides.get(name, ()))
+        if named:
+            overrides = {**overrides, name: {**values.get(name, {}), **named}}
     values |= overrides
     if "data" not in values:
         raise ValueError(

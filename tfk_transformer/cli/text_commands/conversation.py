@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from tfk_transformer.cli.arguments import named_value
 from tfk_transformer.cli.main import print_error
 from tfk_transformer.cli.terminal import print_line
+from tfk_transformer.config.setting_values import setting_text
 from tfk_transformer.config.words import nearest
 
 if TYPE_CHECKING:
@@ -75,8 +76,10 @@ def _run_command(
     if command == ":help":
         print(HELP)
     elif command == ":set" and not rest:
-        values = {**dict.fromkeys(ALWAYS_SHOWN, 1), **settings}
-        print(" ".join(f"{name}={values[name]}" for name in values if name not in NOT_SHOWN))
+        rules = translator.runtime.rules
+        values = {**{name: rules[name]["default"] for name in ALWAYS_SHOWN}, **settings}
+        shown = {name: value for name, value in values.items() if name not in NOT_SHOWN}
+        print(" ".join(f"{name}={setting_text(value)}" for name, value in shown.items()))
     elif command == ":set":
         name, value = named_value(rest.strip(), ":set", ":set beam_size=4")
         changed = {**settings, name: value}

@@ -99,7 +99,9 @@ def command(
     if output is not None:
         write_lines(translations, output)
     if json_output:
-        print(json.dumps({**evaluation._asdict(), "dropped": report.dropped, **settings}, indent=2))
+        beam_size = translator.runtime.rules["beam_size"]["default"]
+        facts = {"dropped": report.dropped, "beam_size": beam_size, **settings}
+        print(json.dumps({**evaluation._asdict(), **facts}, indent=2))
         return
     lines = [
         *report.lines(),

@@ -137,7 +137,7 @@ class TranslateOptions:
             metavar="N",
             help="Number of hypotheses that the search keeps for each sentence; 1 is greedy "
             "search. "
-            f"Default: {DEFAULT_BEAM}, or 1 with --stream.",
+            f"Default: the model's, or else {DEFAULT_BEAM}; 1 with --stream.",
             rich_help_panel=SEARCH,
         ),
     ] = None
@@ -152,14 +152,14 @@ class TranslateOptions:
     ] = None
     glossary: GlossaryFile = None
     split_sentences: Annotated[
-        bool,
+        bool | None,
         typer.Option(
-            help="Translate the sentences of each text separately (the default), or let the model "
-            "read each text as one sentence.",
+            help="Translate the sentences of each text separately, or let the model read each text "
+            "as one sentence. Default: as the model is used, usually separately.",
             rich_help_panel=INPUT,
             show_default=False,
         ),
-    ] = True
+    ] = None
     language: Annotated[
         str | None,
         typer.Option(
@@ -182,7 +182,7 @@ class TranslateOptions:
     @functools.cached_property
     def settings(self) -> dict[str, Any]:
         """The search settings by name."""
-        return search_settings(self.setting, self.beam_size, 1 if self.stream else DEFAULT_BEAM)
+        return search_settings(self.setting, self.beam_size, 1 if self.stream else None)
 
     @functools.cached_property
     def records(self) -> PlainTexts:

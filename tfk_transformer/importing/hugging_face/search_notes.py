@@ -1,25 +1,29 @@
 """Conversion of the search settings in Hugging Face's folders to this project's settings."""
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
+from tfk_transformer.config.search_settings import SearchSettings, setting_rules
+from tfk_transformer.config.setting_values import is_allowed
 from tfk_transformer.config.words import shorten
 
-# Settings with the same meaning here. Lengths are converted, see `_lengths`.
+RULES = setting_rules()
+
+# Settings with the same meaning here.
 SETTING_NAMES = {
     "num_beams": "beam_size",
     "no_repeat_ngram_size": "no_repeat_ngram_size",
+    "renormalize_logits": "renormalize_logits",
 }
+# Settings of sampling, which generate reads if do_sample is set, and their defaults.
+SAMPLING = {"temperature": 1.0, "top_k": 50, "top_p": 1.0}
 # The values at which unsupported settings have no effect. Other values are noted.
 NEUTRAL: dict[str, object] = {
-    "repetition_penalty": 1.0,
     "encoder_repetition_penalty": 1.0,
     "encoder_no_repeat_ngram_size": 0,
     "num_beam_groups": 1,
     "num_return_sequences": 1,
     "diversity_penalty": 0.0,
-    "do_sample": False,
-    "early_stopping": True,
     "penalty_alpha": None,
     "guidance_scale": 1.0,
     "exponential_decay_length_penalty": None,
@@ -27,16 +31,10 @@ NEUTRAL: dict[str, object] = {
     "force_words_ids": None,
     "suppress_tokens": [],
     "begin_suppress_tokens": [],
-    "renormalize_logits": False,
-    "forced_eos_token_id": None,
-}
-EFFECTS = {
-    "renormalize_logits": "scores include the probability of tokens that are never predicted",
-    "forced_eos_token_id": "a translation that reaches max_length has no end token",
-    "early_stopping": "the search ends when as many translations are complete as there are beams",
 }
 # Tokens that generate takes from generation_config.json, and an import from config.json.
 SPECIAL_TOKENS = ("decoder_start_token_id", "eos_token_id", "forced_bos_token_id")
+FREE_LENGTH = 1000.0  # a `max_length_factor` with which sources do not limit the targets
 
 
 def convert_search_settings(
@@ -47,11 +45,13 @@ def convert_search_settings(
     leading_tokens: int = 1,
     replaced: Collection[str] = (),
 ) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """Return the settings that have the same meaning here, and a sentence on each other one.
+    """Return the settings with which a search gives what generate gives, and a sentence on each
+    setting that has no counterpart.
 
     Args:
         config: the values of config.json.
-        generation: the values of generation_config.json, which take precedence.
+        generation: the values of generation_config.json. If it is empty, generate takes the
+            settings from config.json.
         positions: the largest number of tokens that the model reads or writes.
         never_predicted: the `bad_words_ids` that this library never predicts.
         leading_tokens: the number of tokens that Hugging Face's `max_length` counts before the
@@ -62,50 +62,159 @@ def convert_search_settings(
         ValueError: if generation_config.json has other special tokens than config.json.
     """
     _check_tokens(config, generation, replaced)
-    pairs = [*config.items(), *generation.items()]
-    values = {name: value for name, value in pairs if value is not None}
-    settings = {
+    stated = generation or config
+    values = {name: value for name, value in stated.items() if value is not None}
+    named = {theirs: ours for theirs, ours in SETTING_NAMES.items() if values.get(theirs)}
+    possible = {
         ours: values[theirs]
-        for theirs, ours in SETTING_NAMES.items()
-        if type(values.get(theirs)) is int and values[theirs] > 0
+        for theirs, ours in named.items()
+        if is_allowed(values[theirs], RULES[ours])
     }
-    settings |= _lengths(values, positions, leading_tokens)
-    notes = [
-        f"{name} {shorten(str(values[name]))} is not imported"
-        + (f": {EFFECTS[name]}" if name in EFFECTS else "")
-        for name, neutral in NEUTRAL.items()
-        if values.get(name, neutral) != neutral
-    ]
+    search: dict[str, Any] = {"beam_size": 1, **possible}
+    refused = [theirs for theirs, ours in named.items() if ours not in possible]
+    effective = [name for name, neutral in NEUTRAL.items() if values.get(name, neutral) != neutral]
+    notes = [f"{name} {shorten(str(values[name]))} is not imported" for name in refused + effective]
     bad_words = values.get("bad_words_ids", [])
     if not isinstance(bad_words, list) or any(ids not in never_predicted for ids in bad_words):
         notes.append("bad_words_ids other than padding are not imported")
-    if settings.get("beam_size", 1) > 1:
-        alpha = shorten(str(values.get("length_penalty", 1.0)))
-        notes.append(
-            f"length_penalty {alpha} of the folder divides a log-probability by length ** {alpha}; "
-            "here, length_penalty alpha divides it by ((5 + length) / 6) ** alpha: choose a new "
-            "value"
-        )
-    return settings, tuple(notes)
+    end = config.get("eos_token_id")
+    conversions = (
+        _lengths(values, positions, leading_tokens),
+        _length_penalty(values, leading_tokens),
+        _early_stopping(values),
+        _forced_end(values, end),
+        _repetition_penalty(values, search["beam_size"], config),
+        _sampling(values, search["beam_size"]),
+    )
+    for settings, note in conversions:
+        search |= settings
+        notes += [note] if note else []
+    return search, tuple(notes)
 
 
-def _lengths(values: Mapping[str, Any], positions: int, leading_tokens: int) -> dict[str, int]:
+# Settings, and a sentence on what is not imported, or "".
+Converted: TypeAlias = tuple[dict[str, Any], str]
+
+
+def generation_settings(search: Mapping[str, Any], end: int, leading_tokens: int) -> dict[str, Any]:
+    """Return the values of generation_config.json for a model's own defaults of search settings.
+
+    This is the reverse of `convert_search_settings`. Settings without a counterpart are left out.
+
+    Args:
+        search: settings by name.
+        end: the end token's row.
+        leading_tokens: see `convert_search_settings`.
+    """
+    beam_size = search.get("beam_size", SearchSettings.beam_size)
+    values: dict[str, Any] = {
+        theirs: search[ours] for theirs, ours in SETTING_NAMES.items() if search.get(ours)
+    }
+    values["num_beams"] = beam_size
+    if search.get("length_penalty_form") == _length_form(leading_tokens):
+        values["length_penalty"] = search.get("length_penalty", SearchSettings.length_penalty)
+    if "early_stopping" in search:
+        values["early_stopping"] = search["early_stopping"]
+    if search.get("forced_eos"):
+        values["forced_eos_token_id"] = end
+    if search.get("repetition_penalty", 1.0) != 1.0 and beam_size == 1:
+        values["repetition_penalty"] = search["repetition_penalty"]
+    if search.get("temperature"):
+        values |= {"do_sample": True, **{name: search[name] for name in SAMPLING if name in search}}
+    if "max_length" in search:
+        values["max_length"] = search["max_length"] + leading_tokens
+    if search.get("min_length"):
+        values["min_length"] = search["min_length"] - 1 + leading_tokens
+    return values
+
+
+def _length_form(leading_tokens: int) -> str:
+    """Return the form of the length penalty, whose length includes forced first tokens."""
+    return "length" if leading_tokens == 1 else "length_with_start"
+
+
+def _length_penalty(values: Mapping[str, Any], leading_tokens: int) -> Converted:
+    form = _length_form(leading_tokens)
+    alpha = values.get("length_penalty", 1.0)
+    if is_allowed(alpha, RULES["length_penalty"]):
+        return {"length_penalty": float(alpha), "length_penalty_form": form}, ""
+    note = f"length_penalty {shorten(str(alpha))} is not imported: it must be from 0 to 10"
+    return {"length_penalty": 1.0, "length_penalty_form": form}, note
+
+
+def _early_stopping(values: Mapping[str, Any]) -> Converted:
+    value = values.get("early_stopping", False)
+    if is_allowed(value, RULES["early_stopping"]):
+        return {"early_stopping": value}, ""
+    return {"early_stopping": False}, f"early_stopping {shorten(str(value))} is not imported"
+
+
+def _forced_end(values: Mapping[str, Any], end: object) -> Converted:
+    forced = values.get("forced_eos_token_id")
+    if forced is None or forced in (end, [end]):
+        return {"forced_eos": forced is not None}, ""
+    note = f"forced_eos_token_id {shorten(str(forced))} is not imported: it is not the end token"
+    return {"forced_eos": False}, note
+
+
+def _repetition_penalty(
+    values: Mapping[str, Any], beam_size: int, config: Mapping[str, Any]
+) -> Converted:
+    """Return the repetition penalty where generate's has the same meaning.
+
+    In a beam search, it changes log-probabilities in place of logits. It lowers the probability of
+    the end token if the decoder starts with it.
+    """
+    penalty = values.get("repetition_penalty", 1.0)
+    if penalty == 1.0:
+        return {}, ""
+    starts_with_end = config.get("decoder_start_token_id") == config.get("eos_token_id")
+    if beam_size == 1 and not starts_with_end:
+        if is_allowed(penalty, RULES["repetition_penalty"]):
+            return {"repetition_penalty": float(penalty)}, ""
+        reason = "it must be from 0.001 to 1000"
+    elif starts_with_end:
+        reason = "it would make the end token, with which the decoder starts, less probable"
+    else:
+        reason = "with several beams, generate applies it to log-probabilities, not to logits"
+    return {}, f"repetition_penalty {shorten(str(penalty))} is not imported: {reason}"
+
+
+def _sampling(values: Mapping[str, Any], beam_size: int) -> Converted:
+    """Return the settings of sampling; the random numbers differ."""
+    if values.get("do_sample", False) is False:
+        return {}, ""
+    sampling = {name: values.get(name, default) for name, default in SAMPLING.items()}
+    allowed = all(is_allowed(value, RULES[name]) for name, value in sampling.items())
+    if beam_size > 1 or not allowed or sampling["temperature"] == 0:
+        return {}, "do_sample is not imported: the search draws no tokens"
+    return sampling, "do_sample is imported, but draws other tokens: seed selects them"
+
+
+def _lengths(values: Mapping[str, Any], positions: int, leading_tokens: int) -> Converted:
     """Return the limits of lengths, which here count the end token, but no leading tokens."""
-    lengths = {}
+    lengths: dict[str, Any] = {"max_length_factor": FREE_LENGTH}
+    note = ""
     # New tokens are those after the start token.
     longest = values.get("max_length")
     if type(new_tokens := values.get("max_new_tokens")) is int:
         longest = new_tokens + 1
     if type(longest) is int:
         lengths["max_length"] = max(1, min(longest, positions) - leading_tokens)
+    else:
+        note = (
+            "the folder states no max_length: generate cuts translations after 20 tokens, and "
+            "this library does not"
+        )
     shortest = values.get("min_length")
     if type(new_tokens := values.get("min_new_tokens")) is int:
         shortest = new_tokens + 1
     # The end token may follow the tokens that the limit counts.
     if type(shortest) is int and shortest > leading_tokens:
         shortest += 1 - leading_tokens
-        lengths["min_length"] = min(shortest, lengths.get("max_length", shortest))
-    return lengths
+        longest = lengths.get("max_length", min(positions, SearchSettings.max_length))
+        lengths["min_length"] = min(shortest, longest)
+    return lengths, note
 
 
 def _check_tokens(

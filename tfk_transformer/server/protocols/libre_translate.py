@@ -1,6 +1,7 @@
 """The LibreTranslate API: /translate, /detect, /languages and /frontend/settings."""
 
 import contextlib
+from collections.abc import Mapping
 from typing import Any
 
 from starlette.exceptions import HTTPException
@@ -46,7 +47,7 @@ def libre_translate_routes(served: ServedModel) -> list[DescribedRoute]:
             translations = await html_translator.translate(request, texts)
             others: list[list[str]] = [[] for _ in texts]  # as in LibreTranslate
         else:
-            work = served.work(_search_settings(alternatives, settings))
+            work = served.work(_search_settings(alternatives, served.search))
             results = await served.results(request, work, texts)
             translations = [result.text for result in results]
             others = [[other.text for other in result.hypotheses[1:]] for result in results]
@@ -152,10 +153,10 @@ def _alternatives(payload: TranslateRequest, settings: ServerSettings) -> int:
     return count
 
 
-def _search_settings(alternatives: int, settings: ServerSettings) -> dict[str, Any]:
-    """Return the search settings for a number of alternatives."""
+def _search_settings(alternatives: int, defaults: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the search settings for a number of alternatives, with the defaults of requests."""
     if not alternatives:
         return {}
     n_best = alternatives + 1
-    beam_size = settings.search.get("beam_size", SearchSettings.beam_size)
+    beam_size = defaults.get("beam_size", SearchSettings.beam_size)
     return {"n_best": n_best, "beam_size": max(n_best, beam_size)}

@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from tfk_transformer.config.search_settings import resolve_settings
+from tfk_transformer.config.search_settings import resolve_settings, setting_numbers
 from tfk_transformer.config.words import shorten
 from tfk_transformer.inference.signatures import PREFIX, Signature
 from tfk_transformer.server.bodies import read_body
@@ -165,7 +165,8 @@ def _signature_definitions(served: ServedModel) -> Any:
     message = MESSAGES["SignatureDefMap"]()
     defaults: dict[str, Any] = {}
     if not served.classifies:
-        defaults = resolve_settings(served.settings.search, served.model.runtime.rules)
+        rules = served.model.runtime.rules
+        defaults = dict(setting_numbers(resolve_settings(served.search, rules), rules))
         defaults[PREFIX.name] = [""]
     for name, signature in served_signatures(served).items():
         definition = message.signature_def[name]

@@ -10,6 +10,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
+from tfk_transformer.config.search_settings import setting_rules, settings_of_numbers
 from tfk_transformer.config.words import nearest, shorten
 from tfk_transformer.inference import signatures
 from tfk_transformer.inference.signatures import Signature, TensorSignature
@@ -179,7 +180,8 @@ async def _outputs(
     search = {
         setting: value for setting, value in columns.items() if setting not in ("text", "prefix")
     }
-    work = served.work(search)
+    # Requests are made for a SavedModel, whose inputs are numbers.
+    work = served.work(settings_of_numbers(search, setting_rules()))
     prefixes = _texts(columns, "prefix") if "prefix" in columns else [""]
     if len(prefixes) == 1:
         prefixes = prefixes * len(texts)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-SCRIPTS = Path(__file__).parents[2] / "scripts"
+SCRIPTS = Path(__file__).parents[1] / "scripts"
 NODE_MODULES = SCRIPTS / "node_modules"
 INSTALL = f"npm ci --ignore-scripts --prefix {SCRIPTS.name}"
 

@@ -1,0 +1,173 @@
+"""A bundle's own defaults of search settings, in the bundle and in every file made of it."""
+
+import json
+import re
+import shutil
+import subprocess
+
+import numpy as np
+import onnxruntime
+import pytest
+import tensorflow as tf
+from typer.testing import CliRunner
+
+from tfk_transformer import Translator, load
+from tfk_transformer.cli import main
+from tfk_transformer.config.search_settings import SearchSettings, own_defaults
+from tfk_transformer.export.exporting import export
+from tfk_transformer.export.inspection import inspect
+from tfk_transformer.export.runtime.sessions import text_operators_library
+from tfk_transformer.models.transformer import Transformer
+from tfk_transformer.server.metrics import Metrics
+from tfk_transformer.server.served_model import ServedModel
+from tfk_transformer.server.settings import ServerSettings
+
+TEXTS = ["forty-two", "one hundred ninety-nine", "one two three", "seven", "two"]
+SEARCH = {
+    "beam_size": 3,
+    "length_penalty": 2.0,
+    "length_penalty_form": "length",
+    "early_stopping": False,
+    "forced_eos": True,
+    "max_length": 4,
+    "max_length_factor": 1000.0,
+}
+PARAGRAPH = "seven. forty-two"  # its model reads whole texts
+KINDS = ["bundle", "saved_model", "translate.onnx"]
+
+
+@pytest.fixture(scope="module")
+def own(translator, tmp_path_factory):
+    """The folder of a bundle with settings of its own, and of its files."""
+    folder = tmp_path_factory.mktemp("own")
+    model = translator.model
+    config = model.config.replace(split_sentences=False)
+    with_search = Translator(
+        Transformer.from_weights(model.named_weights, config),
+        translator.source_tokenizer,
+        translator.target_tokenizer,
+        translator.probes,
+        search=SEARCH,
+    )
+    with_search.save(folder / "bundle", metrics={"loss": 1.0})
+    formats = ["saved_model", "onnx", "onnx_steps", *(["web"] if shutil.which("node") else [])]
+    export(Translator.load(folder / "bundle"), folder / "files", formats)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def expected(translator):
+    """The translations of a translator without settings of its own."""
+    return translator.translate(TEXTS, **SEARCH)
+
+
+def opened(own, kind):
+    return load(own / "bundle" if kind == "bundle" else own / "files" / kind)
+
+
+def test_bundle_keeps_search_settings(own, translator):
+    read = Translator.load(own / "bundle")
+    assert read.search == SEARCH
+    assert read.metrics == {"loss": 1.0}
+    assert json.loads((own / "bundle" / "metrics.json").read_text())["search"] == SEARCH
+    assert read.search_settings == SearchSettings(**SEARCH)
+    assert Translator.ensemble([read, translator]).search == SEARCH
+    assert translator.search == {}
+    assert translator.search_settings == SearchSettings(max_length=32)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_files_have_the_bundle_s_settings(own, expected, translator, kind):
+    model = opened(own, kind)
+    assert own_defaults(model.runtime.rules, model.max_length) == SEARCH
+    for found, wanted in zip(model.translate(TEXTS), expected, strict=True):
+        assert found.text == wanted.text
+        assert found.score == pytest.approx(wanted.score, abs=1e-4)
+    other = [result.text for result in translator.translate(TEXTS)]
+    assert [result.text for result in expected] != other
+    library = {name: getattr(translator.search_settings, name) for name in SEARCH}
+    assert [result.text for result in model.translate(TEXTS, **library)] == other
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_model_decides_whether_texts_are_split(own, kind):
+    model = opened(own, kind)
+    whole, split = (
+        model.translate([PARAGRAPH], split_sentences=splits)[0].text for splits in (False, True)
+    )
+    assert whole != split
+    assert model.translate([PARAGRAPH])[0].text == whole
+    greedy = model.translate([PARAGRAPH], beam_size=1)[0].text
+    assert "".join(model.stream(PARAGRAPH)) == greedy
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_streams_have_the_bundle_s_settings(own, translator, kind):
+    greedy = translator.translate(TEXTS, **{**SEARCH, "beam_size": 1})
+    model = opened(own, kind)
+    assert ["".join(model.stream(text)) for text in TEXTS] == [result.text for result in greedy]
+
+
+def test_plain_programs_get_own_settings(own, expected):
+    """Those that name no settings, without this library."""
+    saved = tf.saved_model.load(str(own / "files" / "saved_model"))
+    found = saved.signatures["serving_default"](text=tf.constant(TEXTS))
+    texts = [result.text.encode() for result in expected]
+    assert found["translation"].numpy().tolist() == texts
+    options = onnxruntime.SessionOptions()
+    options.register_custom_ops_library(text_operators_library())
+    session = onnxruntime.InferenceSession(str(own / "files" / "translate.onnx"), options)
+    translations, _ = session.run(None, {"text": np.array(TEXTS, object)})
+    assert [row[0].encode() for row in translations] == texts
+
+
+@pytest.mark.skipif(not shutil.which("node"), reason="needs Node")
+def test_page_has_own_settings(own, expected, translator):
+    command = ["node", own / "files" / "web" / "translate-cli.mjs", *TEXTS]
+    done = subprocess.run([*command, PARAGRAPH], capture_output=True, text=True, check=True)
+    whole = translator.translate([PARAGRAPH], split_sentences=False, **SEARCH)
+    assert done.stdout.splitlines() == [result.text for result in (*expected, *whole)]
+    changed = [*command[:2], "--early-stopping", "never", "--forced-eos", "false", *TEXTS]
+    done = subprocess.run(changed, capture_output=True, text=True, check=True)
+    settings = {**SEARCH, "early_stopping": "never", "forced_eos": False}
+    assert done.stdout.splitlines() == [
+        result.text for result in translator.translate(TEXTS, **settings)
+    ]
+    wrong = [*command[:2], "--early-stopping", "maybe", "a"]
+    done = subprocess.run(wrong, capture_output=True, text=True)
+    problem = "early_stopping: expected one of false, true, never, got maybe."
+    assert (done.stderr.strip(), done.returncode) == (problem, 1)
+
+
+@pytest.mark.parametrize("file", ["files/translate.onnx", "bundle"])
+def test_commands_use_own_settings(own, expected, file):
+    done = CliRunner().invoke(main.app, ["translate", str(own / file), *TEXTS])
+    assert done.stdout.splitlines() == [result.text for result in expected]
+    shown = CliRunner().invoke(main.app, ["inspect", str(own / file)]).stdout
+    assert re.search(r"early_stopping +│ false, true, never +│ false", shown)
+    assert re.search(r"beam_size +│ integer +│ 3 ", shown)
+    assert inspect(own / file)["settings"]["length_penalty_form"]["default"] == "length"
+
+
+def test_server_uses_own_settings(own):
+    served = ServedModel(opened(own, "translate.onnx"), ServerSettings(), Metrics())
+    try:
+        assert dict(served.work({}).settings) == SEARCH
+        assert dict(served.work({"beam_size": 2}).settings) == {**SEARCH, "beam_size": 2}
+    finally:
+        served.stop()
+
+
+@pytest.mark.parametrize(
+    ("search", "problem"),
+    [
+        ({"beams": 4}, "settings: unknown name 'beams'. Did you mean 'beam_size'?"),
+        ({"beam_size": 0}, "beam_size: expected an integer of at least 1 and at most 80, got 0."),
+        ({"max_length": 33}, "max_length: expected an integer of at least 1 and at most 32, got"),
+        ({"forced_eos": "yes"}, "forced_eos: expected one of false, true, got 'yes'."),
+    ],
+)
+def test_impossible_defaults_are_refused(translator, search, problem):
+    with pytest.raises(ValueError) as error:
+        Translator(translator.model, translator.source_tokenizer, search=search)
+    assert str(error.value).startswith(problem)
