@@ -35,6 +35,8 @@ from tfk_transformer.export.formats import (
 from tfk_transformer.export.parity import Figures
 from tfk_transformer.export.to_web import web_files
 from tfk_transformer.export.to_web.npm_packages import find_packages
+from tfk_transformer.importing.marian_files.shortlist import read_marian_shortlist
+from tfk_transformer.pipelines.licenses import warn_of_license
 from tfk_transformer.pipelines.text_classifier import TextClassifier
 from tfk_transformer.pipelines.translator import Translator
 
@@ -79,11 +81,13 @@ def export(
             formats "web" and "web_int8". Default: `node_modules` in the working directory, or
             `scripts/node_modules` in a clone.
         shortlist: text pairs, as `datasets.load` reads them, from which the export learns the
-            tokens that each source token may be translated to. The files then compute only the
-            candidates of each text. This is faster, and translations may differ from translations
-            with the whole vocabulary (docs/exports.md). None: the translator's own shortlist if it
-            has one, otherwise all tokens. A shortlist changes the default of `formats` to "onnx".
-            It also works with "onnx_int8", "ctranslate2", "web" and "web_int8".
+            tokens that each source token may be translated to; or the path of a binary shortlist of
+            Marian, with its SentencePiece models in the same folder. The files then compute only
+            the candidates of each text. This is faster, and translations may differ from
+            translations with the whole vocabulary (docs/exports.md). None: the translator's own
+            shortlist if it has one, otherwise all tokens. A shortlist changes the default of
+            `formats` to "onnx". It also works with "onnx_int8", "ctranslate2", "web" and
+            "web_int8".
 
     Returns:
         The parity figures, which are also in `parity.json` and in the metadata of the ONNX files.
@@ -96,6 +100,8 @@ def export(
         ImportError: if CTranslate2 is not installed and "ctranslate2" is requested.
         ParityError: if a file's results differ from the model's.
     """
+    if isinstance(fitted, Translator):
+        warn_of_license(fitted.origin)
     with lock(out):
         check_out(out)
         return _export(fitted, out, formats, node_modules, shortlist)
@@ -174,12 +180,23 @@ def export_one(
 
 
 def with_shortlist(translator: Translator, pairs: str) -> Translator:
-    """Return the translator with a shortlist learned from the first split of text pairs."""
-    LOG.info("learn the shortlist from %s", pairs)
-    data = datasets.load(pairs)
+    """Return the translator with a shortlist of Marian, or learned from pairs' first split."""
     tokenizers = translator.source_tokenizer, translator.target_tokenizer
-    learned = learn_shortlist(data.pairs(data.splits[0]), *tokenizers)
-    return Translator(translator.model, *tokenizers, translator.probes, translator.origin, learned)
+    if Path(pairs).is_file():
+        LOG.info("read the shortlist %s", pairs)
+        shortlist = read_marian_shortlist(Path(pairs), *tokenizers)
+    else:
+        LOG.info("learn the shortlist from %s", pairs)
+        data = datasets.load(pairs)
+        shortlist = learn_shortlist(data.pairs(data.splits[0]), *tokenizers)
+    return Translator(
+        translator.model,
+        *tokenizers,
+        translator.probes,
+        translator.origin,
+        shortlist,
+        translator.search,
+    )
 
 
 def _export_translator(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 import onnx_ir as ir
 
-from tfk_transformer.config.search_settings import SETTING_DTYPES, setting_rules
+from tfk_transformer.config.search_settings import SETTING_DTYPES
 from tfk_transformer.config.small_files import read_json_object
 from tfk_transformer.export import file_names
 from tfk_transformer.export.model_paths import MODEL_PATHS, model_kind, unexpected_path
@@ -219,7 +219,11 @@ def _library(path: Path) -> Description:
         "kind": "CTranslate2" if is_ctranslate2 else "Hugging Face",
         "files": _sizes(path),
         "parameters": description["parameters"],
-        "facts": {"library_version": description["version"], **_shortlist_in(description)},
+        "facts": {
+            "library_version": description["version"],
+            **_shortlist_in(description),
+            **({"search": description["search"]} if "search" in description else {}),
+        },
         "config": description["config"],
         "parity": _read_parity(path).get(format),
     }
@@ -311,9 +315,7 @@ def _bundle(path: Path) -> Description:
     config = fitted.model.config
     file = path / "metrics.json"
     metrics = read_json_object(file) if file.is_file() else {}
-    settings = None
-    if isinstance(fitted, Translator):
-        settings = setting_rules(config.max_length, config.target_vocab_size)
+    settings = dict(fitted.runtime.rules) if isinstance(fitted, Translator) else None
     return {
         "files": _sizes(path),
         "parameters": fitted.model.count_params(),

@@ -194,6 +194,11 @@ def copy_npz(folder: Path) -> None:
     shutil.copytree(MADE / "npz", folder)
 
 
+def copy_binary(folder: Path) -> None:
+    """Copy an int8 file of Marian, and its SentencePiece models."""
+    shutil.copytree(MADE / "binary", folder)
+
+
 def copy_onnx(folder: Path) -> None:
     """Copy an ONNX file."""
     folder.mkdir()
@@ -238,8 +243,9 @@ def use_import(folder: Path) -> None:
     """Import a model of another library, and translate."""
     from tfk_transformer.importing.model_import import import_model
 
-    npz = list(folder.glob("*.npz"))
-    translator = import_model(*npz, vocab=[folder / "source.spm"]) if npz else import_model(folder)
+    models = [*folder.glob("*.npz"), *folder.glob("model.bin")]
+    vocab = [folder / "source.spm"]
+    translator = import_model(*models, vocab=vocab) if models else import_model(folder)
     translator.translate(["ka lo", "mi"], beam_size=2, max_length=4)
 
 
@@ -257,6 +263,7 @@ KINDS = {
     "import tokenizer": Kind(copy_marian, "source.spm", mutated_tokenizer, use_import),
     "import safetensors": Kind(copy_marian, "model.safetensors", mutated_safetensors, use_import),
     "import npz": Kind(copy_npz, "model.npz", mutated_bytes, use_import),
+    "import binary": Kind(copy_binary, "model.bin", mutated_bytes, use_import),
 }
 
 
@@ -334,8 +341,10 @@ def make(folder: Path) -> None:
         "length_penalty": 0.5,
     }
     (folder / "marian" / "generation_config.json").write_text(json.dumps(settings))
-    (folder / "npz").mkdir()
+    for name in ("npz", "binary"):
+        (folder / name).mkdir()
     marian_npz_folder.write_file(folder / "npz")
+    marian_npz_folder.write_file(folder / "binary", student=True, dtype="int8")
 
 
 def start(folder: Path) -> None:

@@ -3,6 +3,7 @@ converters for OpenNMT-py, OpenNMT-tf, fairseq and Marian fill them.
 """
 
 import json
+import zipfile
 
 import numpy as np
 from marian_folder import pieces_of, trained
@@ -98,8 +99,9 @@ def write_spec(
         if positions is not None:
             stack.position_encodings.encodings = positions.astype("float32")
     spec.decoder.start_from_zero_embedding = zeros
-    # The end must come often enough.
+    # The end must come often enough, and the unknown token rarely.
     spec.decoder.projection.bias[target.index("</s>")] += 3.0
+    spec.decoder.projection.bias[target.index("<unk>")] -= 9.0
     spec.register_source_vocabulary(source)
     spec.register_target_vocabulary(target)
     for name, value in config.items():
@@ -111,14 +113,21 @@ def write_spec(
     return folder
 
 
-def write_opennmt_py(folder, **changes):
+def write_opennmt_py(folder, models=None, **changes):
     """As OpenNMT-py: sources without an end token, and computed positions."""
-    models = models_of()
+    models = models or models_of()
     tokens = [tokens_of(model, ["<unk>", "<blank>", "<s>", "</s>"]) for model in models]
     write_spec(folder, *tokens, **{"config": {}, "bias": False, **changes})
     for name, model in zip(("source.spm", "target.spm"), models, strict=True):
         (folder / name).write_bytes(model)
     return folder
+
+
+def write_opennmt(folder, model=None):
+    """As Locomotive trains models for Argos Translate: one SentencePiece model, one vocabulary."""
+    model = model or trained("target", 67)
+    write_opennmt_py(folder, [model, model])
+    (folder / "source.spm").rename(folder / "sentencepiece.model")
 
 
 def write_opennmt_tf(folder, **changes):
@@ -135,10 +144,10 @@ def write_opennmt_tf(folder, **changes):
     return folder
 
 
-def write_fairseq(folder, **changes):
+def write_fairseq(folder, tokens=None, **changes):
     """As fairseq: one vocabulary, and a start with the end token."""
     model = trained("target", 67)
-    tokens = tokens_of(model, ["<s>", "<pad>", "</s>", "<unk>"])
+    tokens = tokens or tokens_of(model, ["<s>", "<pad>", "</s>", "<unk>"])
     options = {
         "config": {"decoder_start_token": "</s>", "add_source_eos": True},
         "positions": position_table("sinusoidal_halves", POSITIONS, D, 2),
@@ -151,10 +160,10 @@ def write_fairseq(folder, **changes):
     return folder
 
 
-def write_marian(folder, **changes):
+def write_marian(folder, model=None, tokens=None, **changes):
     """As Marian: a start with zeros, and a norm of embeddings."""
-    models = [trained("target", 67, eos_id=0, unk_id=1, bos_id=-1)] * 2
-    tokens = ["</s>", "<unk>", *pieces_of(models[0])]
+    model = model or trained("target", 67, eos_id=0, unk_id=1, bos_id=-1)
+    tokens = tokens or ["</s>", "<unk>", *pieces_of(model)]
     options = {
         "config": {"add_source_eos": True, "layer_norm_epsilon": 1e-6},
         "positions": position_table("sinusoidal_paper_halves", POSITIONS, D),
@@ -165,8 +174,21 @@ def write_marian(folder, **changes):
         "activation": _activation("SWISH"),
     }
     write_spec(folder, tokens, tokens, **{**options, **changes})
-    (folder / "sentencepiece.model").write_bytes(models[0])
+    (folder / "sentencepiece.model").write_bytes(model)
     return folder
+
+
+def packed(path, folder, *, root="translate-xx_yy-1_0/", **metadata):
+    """Write a package as Argos Translate does."""
+    values = {"from_code": "de", "to_code": "en", "package_version": "1.3", **metadata}
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name in ("model.bin", "config.json", "shared_vocabulary.json"):
+            archive.write(folder / name, f"{root}model/{name}")
+        archive.write(folder / "sentencepiece.model", f"{root}sentencepiece.model")
+        archive.writestr(f"{root}metadata.json", json.dumps(values))
+        archive.writestr(f"{root}README.md", "---\nlicense: cc0-1.0\n---\n")
+        archive.writestr(f"{root}stanza/resources.json", "{}")
+    return path
 
 
 def change_config(folder, **changes):

@@ -162,9 +162,10 @@ def arrays_of(config, spread=0.3, seed=1):
                     f"{path}.{attention}.out_proj": (D, D)
                 }
                 dense[f"{path}.{attention}_layer_norm"] = (D,)
+            width = config[f"{stack}_ffn_dim"]
             dense |= {
-                f"{path}.fc1": (F, D),
-                f"{path}.fc2": (D, F),
+                f"{path}.fc1": (width, D),
+                f"{path}.fc2": (D, width),
                 f"{path}.final_layer_norm": (D,),
             }
     arrays = {}

@@ -1,5 +1,5 @@
-"""Folders of M2M100, NLLB and mBART-50 with random weights, in Hugging Face's layout, and small
-vocabularies of made-up words.
+"""Folders of M2M100, NLLB, SMaLL-100, mBART and Pegasus with random weights, in Hugging Face's
+layout, and small vocabularies of made-up words.
 """
 
 import io
@@ -17,10 +17,12 @@ SPECIAL = ["<s>", "<pad>", "</s>", "<unk>"]
 NLLB_LANGUAGES = ["deu_Latn", "eng_Latn", "zho_Hans"]
 
 
-def trained(model_type, pieces=97, **options):
-    """Train a SentencePiece model on the words of both sides, with fairseq's special pieces."""
+def trained(model_type, pieces=97, texts=None, **options):
+    """Train a SentencePiece model on texts, by default the words of both sides, with fairseq's
+    special pieces.
+    """
     model = io.BytesIO()
-    texts = [text for side in ("source", "target") for text in sentences(side, 300)]
+    texts = texts or [text for side in ("source", "target") for text in sentences(side, 300)]
     options = {
         "character_coverage": 1.0,
         "model_type": model_type,
@@ -58,9 +60,10 @@ def arrays_of(config, seed=1, spread=0.3):
                     f"{path}.{attention}.out_proj": (D, D)
                 }
                 dense[f"{path}.{attention}_layer_norm"] = (D,)
+            width = config[f"{stack}_ffn_dim"]
             dense |= {
-                f"{path}.fc1": (F, D),
-                f"{path}.fc2": (D, F),
+                f"{path}.fc1": (width, D),
+                f"{path}.fc2": (D, width),
                 f"{path}.final_layer_norm": (D,),
             }
         dense[f"model.{stack}.layer_norm"] = (D,)
@@ -72,13 +75,15 @@ def arrays_of(config, seed=1, spread=0.3):
         arrays[f"{name}.bias"] = random.normal(0, spread, shape[:1])
     table = random.normal(0, 3 * D**-0.5, (config["vocab_size"], D))
     # The decoder's last bias makes hypotheses end: most have a few tokens.
-    arrays["model.decoder.layer_norm.bias"] += table[2] * 2 / np.linalg.norm(table[2])
+    end = table[config["eos_token_id"]]
+    arrays["model.decoder.layer_norm.bias"] += end * 2 / np.linalg.norm(end)
     arrays["model.shared.weight"] = table
     if mbart:
         for stack in ("encoder", "decoder"):
             arrays[f"model.{stack}.embed_positions.weight"] = random.normal(
-                0, 1, (POSITIONS + 2, D)
+                0, 1, (config["max_position_embeddings"] + 2, D)
             )
+    if config["model_type"] in ("mbart", "pegasus"):
         arrays["final_logits_bias"] = random.normal(0, 0.3, (1, config["vocab_size"]))
     return {name: array.astype("float32") for name, array in arrays.items()}
 
@@ -123,6 +128,14 @@ def write_m2m100(folder, dropped=(), **changes):
     return _write(folder, model, files, config_of(len(vocabulary) + 8 + 8, **changes))
 
 
+def write_small100(folder, **changes):
+    """Write a folder of SMaLL-100, and return it: one of M2M100 with another tokenizer."""
+    folder = write_m2m100(folder, **changes)
+    tokenizer = {"tokenizer_class": "SMALL100Tokenizer", "language_codes": "wmt21"}
+    (folder / "tokenizer_config.json").write_text(json.dumps(tokenizer))
+    return folder
+
+
 def write_nllb(folder, model_type="bpe", options=None, **changes):
     """Write a folder of NLLB, and return it. Its tokenizer.json has only what an import reads: the
     languages; 2 rows follow the mask.
@@ -141,6 +154,13 @@ def write_nllb(folder, model_type="bpe", options=None, **changes):
     )
 
 
+def write_legacy_nllb(folder, **changes):
+    """Write a folder of NLLB whose tokenizer puts the source language after the text."""
+    folder = write_nllb(folder, **changes)
+    (folder / "tokenizer_config.json").write_text(json.dumps({"legacy_behaviour": True}))
+    return folder
+
+
 def write_mbart(folder, options=None, **changes):
     """Write a folder of mBART-50, and return it. Without tokenizer.json, its languages are the
     family's 52, which a mask follows.
@@ -152,11 +172,39 @@ def write_mbart(folder, options=None, **changes):
     )
 
 
-def _write(folder, model, files, config):
+def write_mbart25(folder, options=None, **changes):
+    """Write a folder of mBART-25, and return it. Its own target language is ro_RO."""
+    model = trained("unigram", **(options or {}))
+    first = 1 + 3 + len(pieces_of(model))  # the row of ar_AR
+    config = config_of(first + 25 + 1, "mbart", decoder_start_token_id=first + 19, **changes)
+    files = {"tokenizer_config.json": {"tokenizer_class": "MBartTokenizer"}}
+    return _write(folder, model, files, config)
+
+
+def write_pegasus(folder, options=None, **changes):
+    """Write a folder of Pegasus, and return it. Its model has a piece for line breaks, and 5 rows
+    follow the pieces.
+    """
+    special = {"pad_id": 0, "eos_id": 1, "unk_id": 2, "bos_id": -1}
+    options = {**special, "user_defined_symbols": ["<n>"], **(options or {})}
+    model = trained("unigram", **options)
+    processor = sentencepiece.SentencePieceProcessor(model_proto=model)
+    tokens = {
+        "bos_token_id": None,
+        "pad_token_id": 0,
+        "eos_token_id": 1,
+        "decoder_start_token_id": 0,
+    }
+    config = config_of(103 + processor.vocab_size() + 5, "pegasus", **{**tokens, **changes})
+    files = {"tokenizer_config.json": {"tokenizer_class": "PegasusTokenizer"}}
+    return _write(folder, model, files, config, "spiece.model")
+
+
+def _write(folder, model, files, config, model_name=MODEL):
     folder = Path(folder)
     folder.mkdir()
     for name, content in {**files, "config.json": config}.items():
         (folder / name).write_text(json.dumps(content))
-    (folder / MODEL).write_bytes(model)
+    (folder / model_name).write_bytes(model)
     (folder / "model.safetensors").write_bytes(safetensors.numpy.save(arrays_of(config)))
     return folder

@@ -6,20 +6,30 @@ training are made small by the documented replacements below. Blocks that are no
 with the reason.
 """
 
+import importlib.util
 import json
 import os
 import re
 import sys
+import zipfile
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+import t5_folder
 from beam_environment import FOLDER as BEAM
 from beam_environment import needs_beam
 from marian_folder import sentences, write_folder
 from marian_npz_folder import write_file
 from markdown_it import MarkdownIt
-from multilingual_folder import write_nllb
+from multilingual_folder import (
+    write_m2m100,
+    write_mbart,
+    write_mbart25,
+    write_nllb,
+    write_pegasus,
+    write_small100,
+)
 from run_wide import made_once
 from shell_commands import ShellCommands
 
@@ -195,7 +205,7 @@ LONG = [
     ("docs/exports.md", 'export("numbers.onnx"', "exports, as other blocks do"),
     ("docs/exports.md", "import attention_map", "searches in Keras, and draws"),
     ("docs/exports.md", "ctranslate2", "traces a search of the model to compare with, and exports"),
-    ("docs/exports.md", "import onnx\nimport openvino", "compiles a search for a processor"),
+    ("benchmarks/exports.md", "import onnx\nimport openvino", "compiles a search for a processor"),
     ("docs/exports.md", "numbers-onnx", "exports, as the block about one file does"),
     ("docs/exports.md", "import numpy as np\nimport openvino", "compiles a search for a processor"),
     ("docs/documents.md", "notes.html", "starts three programs, each of which searches"),
@@ -204,6 +214,14 @@ LONG = [
     ("docs/fine-tuning.md", "--freeze encoder", "imports, and trains"),
     ("benchmarks/training.md", "recipes/multi30k", "trains twice, and evaluates or exports"),
     ("docs/models.md", "de-en-again", "imports, and exports"),
+    ("docs/models.md", "--check", "imports, and starts transformers"),
+    ("docs/models.md", "import m2m100", "imports nine models"),
+    ("docs/models.md", "de_en.argosmodel", "imports two models"),
+    ("docs/models.md", "tfk-transformer trim", "reads and writes bundles"),
+    ("docs/after-transformers-5.md", "--check", "imports, starts transformers, and exports"),
+    ("docs/after-transformers-5.md", "import pegasus", "imports, and searches in Keras"),
+    ("docs/after-transformers-5.md", "import flan-t5", "imports, and searches in Keras"),
+    ("docs/after-transformers-5.md", "answers", "imports, and searches in Keras"),
     ("docs/pictures.md", "encoder.svg", "starts four programs, each of which draws"),
     (
         "benchmarks/runtimes.md",
@@ -241,6 +259,11 @@ BACKENDS = {"docs/scaling.md": "jax"}  # where the page says so
 IN_BEAM = ("tfk_transformer.beam", "pyspark", "import ray")  # what runs in .venv-beam
 
 
+needs_ctranslate2 = pytest.mark.skipif(
+    importlib.util.find_spec("ctranslate2") is None, reason="needs ctranslate2"
+)
+
+
 class Block(NamedTuple):
     page: str
     line: int
@@ -254,6 +277,11 @@ class Block(NamedTuple):
     @property
     def is_long(self) -> bool:
         return any(page == self.page and part in self.text for page, part, _ in LONG)
+
+    @property
+    def needs_ctranslate2(self) -> bool:
+        """Whether it imports a folder that only CTranslate2's own specifications can write."""
+        return "argosmodel" in self.text
 
     @property
     def in_beam(self) -> bool:
@@ -293,6 +321,7 @@ def cases():
     for block in blocks():
         if not block.reasons:
             marks = [pytest.mark.long] * block.is_long + [needs_beam] * block.in_beam
+            marks += [needs_ctranslate2] * block.needs_ctranslate2
             yield pytest.param(block, id=f"{block.page}:{block.line}", marks=marks)
 
 
@@ -326,6 +355,48 @@ def write_classifier(folder):
     export(classifier, folder / "languages-files", ["onnx"])
 
 
+def write_models(folder):
+    """Write small models of other libraries with random weights, one of each family."""
+    sizes = {"encoder_layers": 1, "decoder_layers": 1}
+    write_folder(folder / "opus-mt-de-en", max_length=40, forced_eos_token_id=None, **sizes)
+    for name, write in (
+        ("m2m100", write_m2m100),
+        ("nllb-200", write_nllb),
+        ("mbart-50", write_mbart),
+        ("mbart-25", write_mbart25),
+        ("small-100", write_small100),
+        ("pegasus", write_pegasus),
+    ):
+        write(folder / name, **sizes)
+    t5_folder.write_folder(folder / "flan-t5", **t5_folder.CASES["flan"])
+    write_firefox(folder / "firefox-de-en")
+    if importlib.util.find_spec("ctranslate2"):
+        import ctranslate2_folder
+
+        ctranslate2_folder.write_fairseq(folder / "ctranslate2-de-en")
+        with zipfile.ZipFile(folder / "de_en.argosmodel", "w") as archive:
+            for path in (folder / "ctranslate2-de-en").iterdir():
+                inside = "sentencepiece.model" if path.suffix == ".model" else f"model/{path.name}"
+                archive.write(path, f"de_en/{inside}")
+
+
+def write_firefox(folder):
+    """Write a student of Firefox, unpacked."""
+    folder.mkdir()
+    write_file(folder, student=True, dtype="int8")
+    (folder / "target.spm").unlink()
+    (folder / "source.spm").rename(folder / "vocab.deen.spm")
+    (folder / "model.bin").rename(folder / "model.deen.intgemm.alphas.bin")
+
+
+def write_nllb_bundle(folder):
+    """Write the bundle of an imported NLLB, whose vocabulary a page cuts."""
+    from tfk_transformer.importing.model_import import import_model
+
+    original = write_nllb(folder.with_name("nllb"), encoder_layers=1, decoder_layers=1)
+    import_model(original, source_language="deu_Latn", target_language="eng_Latn").save(folder)
+
+
 @pytest.fixture(scope="module")
 def prepared(bundle, exported, translator, tmp_path_factory):
     """The files that the pages name, made from number words."""
@@ -343,8 +414,8 @@ def prepared(bundle, exported, translator, tmp_path_factory):
     }
     texts["terms.tsv"] = ["two\tzwo", "hundred\thundert"]
     texts |= {"texts.txt": words["en"] + words["de"], "labels.txt": ["en"] * 200 + ["de"] * 200}
-    write_folder(folder / "opus-mt-de-en", encoder_layers=1, decoder_layers=1)
-    write_nllb(folder / "nllb-200", encoder_layers=1, decoder_layers=1)
+    write_models(folder)
+    (folder / "nllb-de-en").symlink_to(made_once("nllb-bundle", write_nllb_bundle))
     for name in ("multi30k", "marian"):
         (folder / name).mkdir()
     write_file(

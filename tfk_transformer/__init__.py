@@ -51,9 +51,11 @@ _HOME = {
     "Evaluation": "evaluation",
     "plots": "plots",
     "train": "training.trainer",
+    "LicenseWarning": "pipelines.licenses",
     "Recipe": "pipelines.recipe",
     "distill": "distillation.distilling",
     "import_model": "importing.model_import",
+    "trim": "trimming.trimming",
     "load": "export.runtime.opening",
     "BaseTranslator": "inference.base_translator",
     "BaseClassifier": "inference.base_classifier",
@@ -132,6 +134,7 @@ if TYPE_CHECKING:  # the same names as in `_HOME`, for type checkers and editors
     from tfk_transformer.models.transformer import Transformer as Transformer
     from tfk_transformer.optimizers import Adam as Adam
     from tfk_transformer.optimizers import AdamW as AdamW
+    from tfk_transformer.pipelines.licenses import LicenseWarning as LicenseWarning
     from tfk_transformer.pipelines.recipe import Recipe as Recipe
     from tfk_transformer.pipelines.text_classifier import TextClassifier as TextClassifier
     from tfk_transformer.pipelines.translator import Translator as Translator
@@ -144,6 +147,7 @@ if TYPE_CHECKING:  # the same names as in `_HOME`, for type checkers and editors
     from tfk_transformer.training.towers import fit_in_towers as fit_in_towers
     from tfk_transformer.training.towers import share_processors as share_processors
     from tfk_transformer.training.trainer import train as train
+    from tfk_transformer.trimming.trimming import trim as trim
 
 
 def __getattr__(name: str) -> object:

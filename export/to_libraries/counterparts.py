@@ -44,6 +44,7 @@ FREE = frozenset(
         "output",
         "source_language",
         "target_language",
+        "split_sentences",
     )
 )
 
@@ -90,10 +91,22 @@ def nonstandard_head_widths(config: TransformerConfig) -> Iterator[str]:
 
 
 CTRANSLATE2 = Library(
-    FREE | {"norm_epsilon", "position_offset", "source_end"},
+    FREE
+    | {
+        "norm_epsilon",
+        "norm_type",
+        "embedding_norm",
+        "positions",
+        "position_offset",
+        "position_buckets",
+        "position_max_distance",
+        "ff_activation",
+        "ff_gated",
+        "ff_bias",
+        "decoder_ff_dim",
+        "source_end",
+    },
     {
-        "positions": ("sinusoidal", "sinusoidal_halves", "sinusoidal_paper_halves", "learned"),
-        "ff_activation": ("relu", "gelu", "silu"),
         "norm": ("pre", "post", "post_dropout"),
         "encoder_final_norm": (None, True, False),
         "decoder_final_norm": (None, True, False),
@@ -101,10 +114,11 @@ CTRANSLATE2 = Library(
     unequal_head_widths,
 )
 MARIAN = Library(
-    FREE,
+    FREE - {"tie_embeddings"} | {"decoder_ff_dim"},
     {
+        "tie_embeddings": ("none", "target", "all"),
         "positions": ("sinusoidal_paper_halves",),
-        "ff_activation": ("relu", "gelu", "silu"),
+        "ff_activation": ("relu", "gelu", "silu", "gelu_tanh", "gelu_sigmoid"),
         "norm": ("post", "post_dropout"),
         "norm_epsilon": (1e-5,),
         "encoder_final_norm": (None, False),
@@ -113,11 +127,11 @@ MARIAN = Library(
     nonstandard_head_widths,
 )
 M2M100 = Library(
-    FREE - {"tie_embeddings"},
+    FREE - {"tie_embeddings"} | {"decoder_ff_dim"},
     {
         "positions": ("sinusoidal_halves",),
         "position_offset": (2,),
-        "ff_activation": ("relu", "gelu", "silu"),
+        "ff_activation": ("relu", "gelu", "silu", "gelu_tanh", "gelu_sigmoid"),
         "norm": ("pre",),
         "norm_epsilon": (1e-5,),
         "encoder_final_norm": (None, True),

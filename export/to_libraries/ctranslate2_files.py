@@ -19,7 +19,13 @@ if TYPE_CHECKING:
 Weights = Mapping[str, np.ndarray]
 
 # Names of CTranslate2's `Activation`.
-CTRANSLATE2_ACTIVATIONS = {"relu": "RELU", "gelu": "GELU", "silu": "SWISH"}
+CTRANSLATE2_ACTIVATIONS = {
+    "relu": "RELU",
+    "gelu": "GELU",
+    "gelu_tanh": "GELUTanh",
+    "gelu_sigmoid": "GELUSigmoid",
+    "silu": "SWISH",
+}
 # The bias of padding and of the start token, which are never predicted. It also fits float16, whose
 # largest number is 65,504.
 MIN_FLOAT16_BIAS = np.float32(-6e4)
@@ -71,14 +77,11 @@ def write_ctranslate2(
         )
     lines = None if shortlist is None else vocabulary_map(shortlist, source_tokens, target_tokens)
     weights = plain_attention(model)
-    tables = {
-        f"{name}/table": np.asarray(getattr(model, name).table)
-        for name in ("source_positions", "target_positions")
-    }
     spec = _spec(model.config)
     _describe(spec, model.config, source_tokens, target_tokens)
-    _fill_ends(spec, model.config, {**weights, **tables})
+    _fill_ends(spec, model.config, weights)
     _fill_layers(spec, weights)
+    _fill_positions(spec, model, weights)
     spec.validate()
     spec.optimize(quantization=quantization)
     folder.mkdir(parents=True)
@@ -120,7 +123,11 @@ def _spec(config: TransformerConfig) -> "TransformerSpec":
 
     pre_norm = config.norm == "pre"
     options: dict[str, Any] = {
-        "activation": Activation[CTRANSLATE2_ACTIVATIONS[config.ff_activation]]
+        "activation": Activation[CTRANSLATE2_ACTIVATIONS[config.ff_activation]],
+        "layernorm_embedding": config.embedding_norm,
+        "relative_attention_bias": config.positions.startswith("relative"),
+        "ffn_glu": config.ff_gated,
+        "rms_norm": config.norm_type == "rms",
     }
     if config.query_width * config.num_heads != config.model_dim:
         options["head_dim"] = config.query_width
@@ -160,23 +167,40 @@ def _describe(
 
 
 def _fill_ends(spec: "TransformerSpec", config: TransformerConfig, weights: Weights) -> None:
-    """Fill the embeddings, positions, projection and final norms."""
+    """Fill the embeddings, the projection, and the norms outside of layers."""
     source = weights["source_embedding/embeddings"]
-    target = source if config.tie_embeddings == "all" else weights["target_embedding/embeddings"]
+    target = source if config.shares_source else weights["target_embedding/embeddings"]
     spec.encoder.embeddings[0].weight = source
     spec.decoder.embeddings.weight = target
-    spec.encoder.position_encodings.encodings = weights["source_positions/table"]
-    spec.decoder.position_encodings.encodings = weights["target_positions/table"]
     spec.decoder.projection.weight = (
-        target if config.tie_embeddings != "none" else _transposed(weights["output/kernel"])
+        target if config.ties_output else _transposed(weights["output/kernel"])
     )
     bias = np.maximum(
         weights.get("output/bias", np.zeros(len(target), "float32")), MIN_FLOAT16_BIAS
     )
     spec.decoder.projection.bias = np.where(np.arange(len(bias)) < END_ID, MIN_FLOAT16_BIAS, bias)
-    for name in ("encoder", "decoder"):
+    for side, name in (("source", "encoder"), ("target", "decoder")):
+        stack = getattr(spec, name)
         if f"{name}/final_norm/gamma" in weights:
-            _fill_norm(getattr(spec, name).layer_norm, weights, f"{name}/final_norm")
+            _fill_norm(stack.layer_norm, weights, f"{name}/final_norm")
+        if config.embedding_norm:
+            _fill_norm(stack.layernorm_embedding, weights, f"{side}_positions/norm")
+
+
+def _fill_positions(spec: "TransformerSpec", model: Transformer, weights: Weights) -> None:
+    """Fill the tables of positions, or each layer's biases of relative positions."""
+    config = model.config
+    for side, name in (("source", "encoder"), ("target", "decoder")):
+        stack = getattr(spec, name)
+        if not config.positions.startswith("relative"):
+            table = np.asarray(getattr(model, f"{side}_positions").table)
+            stack.position_encodings.encodings = table
+            continue
+        for i, layer in enumerate(stack.layer):
+            suffix = f"_{i}" if config.positions == "relative_by_layer" else ""
+            attention = layer.self_attention
+            attention.relative_attention_bias = weights[f"{name}/relative_positions{suffix}/table"]
+            attention.relative_attention_max_distance = np.int32(config.position_max_distance)
 
 
 def _fill_layers(spec: "TransformerSpec", weights: Weights) -> None:
@@ -219,15 +243,21 @@ def _bias(weights: Weights, name: str) -> np.ndarray:
 
 
 def _fill_feed_forward(spec: Any, weights: Weights, layer: str) -> None:
-    for linear, name in ((spec.linear_0, "inner"), (spec.linear_1, "outer")):
-        linear.weight = _transposed(weights[f"{layer}/feed_forward/{name}/kernel"])
-        linear.bias = weights[f"{layer}/feed_forward/{name}/bias"]
+    names = {"linear_0": "inner", "linear_0_noact": "linear", "linear_1": "outer"}
+    for theirs, name in names.items():
+        dense = f"{layer}/feed_forward/{name}"
+        if f"{dense}/kernel" in weights:
+            linear = getattr(spec, theirs)
+            linear.weight = _transposed(weights[f"{dense}/kernel"])
+            if f"{dense}/bias" in weights:
+                linear.bias = weights[f"{dense}/bias"]
     _fill_norm(spec.layer_norm, weights, f"{layer}/ff_residual/norm")
 
 
 def _fill_norm(spec: Any, weights: Weights, name: str) -> None:
     spec.gamma = weights[f"{name}/gamma"]
-    spec.beta = weights[f"{name}/beta"]
+    if f"{name}/beta" in weights:  # not in norms of type "rms"
+        spec.beta = weights[f"{name}/beta"]
 
 
 def _transposed(weight: np.ndarray) -> np.ndarray:

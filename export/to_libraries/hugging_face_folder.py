@@ -1,5 +1,6 @@
 """Write the files that the folders of all Hugging Face families have, without transformers."""
 
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -7,13 +8,13 @@ from typing import Any
 import numpy as np
 import safetensors.numpy
 
-from tfk_transformer.config.search_settings import SearchSettings
 from tfk_transformer.importing.hugging_face.model_folder import (
     CONFIG,
     GENERATION,
     SAFETENSORS,
     TOKENIZER_CONFIG,
 )
+from tfk_transformer.importing.hugging_face.search_notes import generation_settings
 from tfk_transformer.pipelines.bundle import write_json
 from tfk_transformer.pipelines.translator import Translator
 
@@ -30,7 +31,7 @@ def write_family_files(
 ) -> None:
     """Write the configurations and the weights of a model.
 
-    The translator's license and beam size are also written, if it has them.
+    The translator's license and search settings are also written, if it has them.
 
     Args:
         translator: the translator.
@@ -43,9 +44,11 @@ def write_family_files(
     license_name = translator.origin.get("license")
     license_entry = {"license": license_name} if license_name else {}
     write_json(folder / CONFIG, {"is_encoder_decoder": True, **license_entry, **config})
-    beams = translator.origin.get("search", {}).get("beam_size", SearchSettings.beam_size)
     ids = {name: config[name] for name in SPECIAL_IDS}
-    write_json(folder / GENERATION, {"num_beams": beams, **ids, **generation})
+    leading_tokens = 1 + len(translator.model.config.target_prefix)
+    settings = generation_settings(translator.search, config["eos_token_id"], leading_tokens)
+    longest = min(settings.pop("max_length", math.inf), generation["max_length"])
+    write_json(folder / GENERATION, {**settings, **ids, **generation, "max_length": longest})
     write_json(folder / TOKENIZER_CONFIG, dict(tokenizer_config))
     contiguous = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
     # transformers refuses a file without the name of a framework in its metadata.

@@ -75,6 +75,7 @@ def test_output_options_have_short_o():
         "distill",
         "import",
         "ensemble",
+        "trim",
         "export",
         "translate",
         "translate-document",
@@ -98,7 +99,7 @@ def test_recipe_and_option_help_agree():
 @pytest.mark.parametrize(
     ("arguments", "status", "message"),
     [
-        (["trian"], 2, "No such command 'trian'. Did you mean 'train'?"),
+        (["trian"], 2, "No such command 'trian'. Did you mean 'train', 'trim'?"),
         (
             ["translate", "m", "--beamsize", "3"],
             2,

@@ -1,11 +1,11 @@
-"""M2M100, NLLB and mBART-50 in NumPy float64, on the arrays of Hugging Face's files, one sentence
-pair at a time.
+"""M2M100, NLLB, mBART and Pegasus in NumPy float64, on the arrays of Hugging Face's files, one
+sentence pair at a time.
 """
 
 import math
 
 import numpy as np
-from marian_reference import ACTIVATIONS, attended, normalized, projected
+from marian_reference import ACTIVATIONS, attended, normalized, positions, projected
 
 
 def logits(arrays, config, source, target):
@@ -25,6 +25,8 @@ def embedded(arrays, config, name, ids):
     x = arrays["model.shared.weight"][ids] * (
         math.sqrt(config["d_model"]) if config["scale_embedding"] else 1
     )
+    if config["model_type"] == "pegasus":
+        return x + positions(len(ids), config["d_model"])
     if config["model_type"] != "mbart":
         return x + sinusoids(len(ids), config["d_model"])
     table = arrays[f"model.{name}.embed_positions.weight"]

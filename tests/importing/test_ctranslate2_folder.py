@@ -1,15 +1,13 @@
-"""Folders of CTranslate2 and packages of Argos Translate, compared with CTranslate2's own
-translations and with this project's export.
+"""Folders of CTranslate2, compared with CTranslate2's own translations and with this project's
+export.
 """
 
 import json
-import os
 import re
 import shutil
 import struct
 import subprocess
 import sys
-import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -30,11 +28,11 @@ from typer.testing import CliRunner
 
 from tfk_transformer.cli import main
 from tfk_transformer.config.search_settings import SearchSettings
-from tfk_transformer.constants import END_ID, UNKNOWN_ID
+from tfk_transformer.constants import END_ID
 from tfk_transformer.generation.limits import Limits
-from tfk_transformer.importing.ctranslate2_folder import argos, binary_file
+from tfk_transformer.importing.ctranslate2_folder import binary_file
 from tfk_transformer.importing.ctranslate2_folder.binary_file import open_binary
-from tfk_transformer.importing.ctranslate2_folder.tokens import read_vocabularies
+from tfk_transformer.importing.ctranslate2_folder.token_files import read_vocabularies
 from tfk_transformer.importing.model_import import import_model
 from tfk_transformer.pipelines.translator import Translator
 from tfk_transformer.tokenizers.subword_tokenizer import SubwordTokenizer
@@ -48,7 +46,17 @@ CASES = {
     "fairseq, float32": (write_fairseq, None),
     "Marian, int16": (write_marian, "int16"),
 }
-OWN = ("plain", "post", "post_dropout", "marian")
+PREFIXES = ("source_prefix", "target_prefix")
+# The options of models that the export holds, without prefixes.
+OWN = {
+    name: {option: value for option, value in OPTIONS[name].items() if option not in PREFIXES}
+    for name in ("plain", "post", "post_dropout", "pre", "marian", "umt5")
+} | {
+    "t5": {**OPTIONS["t5"], "source_prefix": (), "value_dim": OPTIONS["t5"]["key_dim"]},
+    "halves": {"positions": "sinusoidal_halves", "position_offset": 1, "source_end": False},
+    "learned": {"positions": "learned", "embedding_norm": True, "tie_embeddings": "inputs"},
+    "wide heads": {"key_dim": 5, "value_dim": 5, "ff_gated": True, "ff_activation": "silu"},
+}
 
 
 def weights_of(translator):
@@ -96,7 +104,7 @@ def test_translations_equal_ctranslate2(case, tmp_path):
         settings = SearchSettings(
             beam_size=beam_size, length_penalty=0, max_length_factor=1000, max_length=20
         )
-        ours = translator.functions.generate(ids, Limits(**settings.as_dict()))
+        ours = translator.functions.generate(ids, Limits(**settings.as_numbers()))
         # CTranslate2 divides by length ** length_penalty. With 0 it ends its search by another
         # rule, and with its default of at least 1 token no translation is empty.
         theirs = engine.translate_batch(
@@ -121,7 +129,7 @@ def test_own_export_reads_back_exactly(name, tmp_path):
 
     tokenizer = SubwordTokenizer.train(sentences("source", 100), 40)
     sizes = {"source_vocab_size": 40, "target_vocab_size": 40}
-    ours = of_transformer(tokenizer, **{**OPTIONS[name], **sizes})
+    ours = of_transformer(tokenizer, **{**OWN[name], **sizes})
     tokens = tokenizer.pieces_of(range(1, 40))
     write_ctranslate2(ours.model, ["<pad>", *tokens], ["<pad>", *tokens], tmp_path / "folder")
     for side in ("source", "target"):
@@ -135,11 +143,13 @@ def test_own_export_reads_back_exactly(name, tmp_path):
     assert set(weights) == set(expected)
     for part, array in expected.items():
         np.testing.assert_array_equal(weights[part], array, err_msg=part)
-    options = ("positions", "max_length", "norm_epsilon", "tie_embeddings", "ff_activation")
     config = ours.model.config
-    assert [getattr(read.model.config, option) for option in options] == [
-        getattr(config, option) for option in options
-    ]
+    # Relative positions limit no length. The other options were only alike in their effects.
+    alike = {"output_bias", "encoder_final_norm", "decoder_final_norm", "norm", "ff_expansion"}
+    alike |= {"max_length", *PREFIXES} if config.positions.startswith("relative") else set()
+    for option in type(config).model_fields.keys() - alike:
+        if "dropout" not in option:
+            assert getattr(read.model.config, option) == getattr(config, option), option
     texts = random_texts(60)
     assert read.source_tokenizer.encode(texts) == tokenizer.encode(texts)
     assert read.target_tokenizer.encode(texts) == tokenizer.encode(texts)
@@ -162,36 +172,38 @@ def test_exported_bundle_translates_alike(tmp_path):
     assert done.output.splitlines()[0] == "CTranslate2: out, license: not stated"
     again = Translator.load(tmp_path / "again")
     texts = sentences("source", 20, seed=4)
-    results = [each.translate(texts, beam_size=4) for each in (ours, again)]
+    results = [each.translate(texts, **again.search) for each in (ours, again)]
     assert results[0] == results[1]
+
+
+def rows_of_texts(translator, folder, model, vocabulary, table, texts):
+    """The rows that CTranslate2 reads of the pieces of texts, and those of the translator's ids."""
+    processor = sentencepiece.SentencePieceProcessor(model_file=str(folder / model))
+    tokens = json.loads((folder / vocabulary).read_text())
+    rows = {token: row for row, token in reversed(list(enumerate(tokens)))}
+    expected = open_binary(folder / "model.bin").arrays().read(table)
+    pieces = [piece for text in processor.encode(texts, out_type=str) for piece in text]
+    ids = [i for row in translator.source_tokenizer.encode(texts) for i in row]
+    embeddings = weights_of(translator)["source_embedding/embeddings"]
+    return expected[[rows.get(piece, rows["<unk>"]) for piece in pieces]], embeddings[ids]
 
 
 def test_texts_have_the_folder_tokens(plain):
     translator = import_model(plain)
-    texts = random_texts(300)
-    for side, tokenizer in (
-        ("source", translator.source_tokenizer),
-        ("target", translator.target_tokenizer),
+    texts = random_texts(10_000)
+    table = "encoder/embeddings_0/weight"
+    files = (plain, "source.spm", "source_vocabulary.json", table)
+    expected, rows = rows_of_texts(translator, *files, texts)
+    np.testing.assert_array_equal(rows, expected)
+    processor = sentencepiece.SentencePieceProcessor(model_file=str(plain / "target.spm"))
+    tokens = set(json.loads((plain / "target_vocabulary.json").read_text())[4:])
+    tokenizer = translator.target_tokenizer
+    for ids, pieces in zip(
+        tokenizer.encode(texts), processor.encode(texts, out_type=str), strict=True
     ):
-        processor = sentencepiece.SentencePieceProcessor(model_file=str(plain / f"{side}.spm"))
-        tokens = json.loads((plain / f"{side}_vocabulary.json").read_text())
-        table = weights_of(translator)[f"{side}_embedding/embeddings"]
-        unknown = table[UNKNOWN_ID]
-        rows = open_binary(plain / "model.bin").arrays()
-        names = {"source": "encoder/embeddings_0/weight", "target": "decoder/embeddings/weight"}
-        expected = rows.read(names[side])
-        for ids, pieces in zip(
-            tokenizer.encode(texts), processor.encode(texts, out_type=str), strict=True
-        ):
-            # The target's model segments further if its vocabulary lacks a piece.
-            if side == "source":
-                wanted = [
-                    expected[tokens.index(piece)] if piece in tokens else unknown
-                    for piece in pieces
-                ]
-                np.testing.assert_array_equal(table[ids], np.reshape(wanted, (-1, D)))
-            elif set(pieces) <= set(tokens):
-                assert tokenizer.pieces_of(ids) == pieces
+        # The target's model segments further if its vocabulary lacks a piece.
+        if set(pieces) <= tokens:
+            assert tokenizer.pieces_of(ids) == pieces
 
 
 def test_hidden_end_changes_nothing(plain):
@@ -321,9 +333,7 @@ def test_bfloat16_is_read(plain, folder):
 
 
 UNSUPPORTED = [
-    ({"with_relative_position": True}, "relative positions"),
-    ({"ffn_glu": True}, "gated feed-forward blocks"),
-    ({"rms_norm": True}, "RMS norms"),
+    ({"with_relative_position": True}, "vectors of relative positions"),
     ({"multi_query_attention": True}, "one key head for all query heads"),
     ({"num_source_embeddings": 2}, "several features of a source token"),
 ]
@@ -377,7 +387,7 @@ def test_other_architectures_are_named(folder, spec, part):
 
 @pytest.mark.parametrize(
     ("number", "part"),
-    [(1, "the activation gelu with tanh"), (4, "gelu with sigmoid"), (9, "the activation 9")],
+    [(5, "the activation tanh"), (6, "the activation sigmoid"), (9, "the activation 9")],
 )
 def test_other_activations_are_named(folder, number, part):
     for stack in ("encoder", "decoder"):
@@ -461,6 +471,22 @@ def test_wrong_shapes_are_named(folder, name, shape):
     assert f"'{name}' " in refused(folder)
 
 
+def test_unlike_layers_are_named(folder, tmp_path):
+    """One layer with a table of relative positions, and one with a norm of another type."""
+    bias = "encoder/layer_0/self_attention/relative_attention_bias"
+    shutil.copytree(folder, tmp_path / "relative")
+    rewritten(tmp_path / "relative" / "model.bin", 6, attributes={bias: np.ones((6, 2), "float32")})
+    assert "expected a table for each layer as" in refused(tmp_path / "relative")
+    patched(folder, b"encoder/layer_0/ffn/layer_norm/beta", b"encoder/layer_0/ffn/layer_norm/beda")
+    assert "got 'encoder/layer_0/ffn/layer_norm/gamma' without a beta" in refused(folder)
+
+
+def test_scaled_outputs_need_a_norm(tmp_path):
+    folder = write_fairseq(tmp_path / "folder")
+    rewritten(folder / "model.bin", 6, attributes={"decoder/scale_outputs": np.float32(0.5)})
+    assert "scaled decoder outputs without a norm" in refused(folder)
+
+
 def test_nonfinite_weights_are_refused(folder):
     name = "encoder/layer_0/ffn/linear_0/weight"
     array = np.full((F, D), np.nan, "float32")
@@ -507,86 +533,6 @@ def test_missing_files_are_named(folder, tmp_path):
     with (folder / "source_vocabulary.json").open("wb") as file:
         file.truncate(3 * 2**30)
     assert "source_vocabulary.json: expected a file of at most" in refused(folder, vocab=[other])
-
-
-def packed(path, folder, *, root="translate-xx_yy-1_0/", **metadata):
-    """Write a package as Argos Translate does."""
-    values = {"from_code": "de", "to_code": "en", "package_version": "1.3", **metadata}
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
-        for name in ("model.bin", "config.json", "shared_vocabulary.json"):
-            archive.write(folder / name, f"{root}model/{name}")
-        archive.write(folder / "sentencepiece.model", f"{root}sentencepiece.model")
-        archive.writestr(f"{root}metadata.json", json.dumps(values))
-        archive.writestr(f"{root}README.md", "---\nlicense: cc0-1.0\n---\n")
-        archive.writestr(f"{root}stanza/resources.json", "{}")
-    return path
-
-
-@pytest.fixture(scope="module")
-def package(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("argos")
-    write_marian(folder / "model")
-    return packed(folder / "de_en.argosmodel", folder / "model")
-
-
-def test_argos_package_is_imported(package, tmp_path):
-    arguments = ["import", str(package), "--out", str(tmp_path / "bundle"), "--json"]
-    done = CliRunner().invoke(main.app, arguments)
-    assert done.exit_code == 0, done.output
-    facts = json.loads(done.stdout)
-    assert {name: facts[name] for name in ("family", "name", "license", "source_language")} == {
-        "family": "CTranslate2",
-        "name": "de_en 1.3",
-        "license": "cc0-1.0",
-        "source_language": "de",
-    }
-    bundle = Translator.load(tmp_path / "bundle")
-    assert bundle.languages == ("de", "en")
-    expected = weights_of(import_model(package.parent / "model"))
-    with zipfile.ZipFile(package) as archive:
-        archive.extractall(tmp_path / "packages")
-    unpacked = import_model(tmp_path / "packages" / "translate-xx_yy-1_0")
-    assert unpacked.origin["name"] == "de_en 1.3"
-    for translator in (bundle, unpacked):
-        for name, array in weights_of(translator).items():
-            np.testing.assert_array_equal(array, expected[name], err_msg=name)
-
-
-def test_hostile_packages_are_named(package, tmp_path):
-    path = tmp_path / "hostile.argosmodel"
-    content = package.read_bytes()
-    path.write_bytes(content[: len(content) // 2])
-    assert f"Argos Translate: {path} does not load: File is not a zip file" in refused(path)
-    damaged = bytearray(content)
-    damaged[100] ^= 255
-    path.write_bytes(damaged)
-    assert "does not load" in refused(path)
-    with zipfile.ZipFile(path, "w") as archive:
-        archive.writestr("a.txt", "a")
-    assert "expected a package with one model/model.bin in" in refused(path)
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
-        archive.writestr("x/model/model.bin", bytes(10**7))
-    assert "bytes for model/model.bin in" in refused(path)
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
-        archive.writestr("x/model/model.bin", b"1")
-        archive.writestr("x/metadata.json", bytes(10**7))
-    assert "bytes for metadata.json in" in refused(path)
-
-
-def test_package_files_stay_inside(package, tmp_path):
-    """Names in an archive are never used as paths."""
-    path = tmp_path / "folder" / "outside.argosmodel"
-    path.parent.mkdir()
-    packed(path, package.parent / "model", root="../../outside/")
-    with argos.unpacked(path) as folder:
-        assert (folder / "model" / "model.bin").is_file()
-    assert sorted(os.listdir(tmp_path)) == ["folder"]
-    assert not folder.exists()
-
-
-def test_packages_with_prefixes_are_refused(package, tmp_path):
-    path = packed(tmp_path / "a.argosmodel", package.parent / "model", target_prefix="__en__")
-    assert "got target_prefix '__en__' in" in refused(path)
 
 
 def test_folder_reads_without_ctranslate2(plain):

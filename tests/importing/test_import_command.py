@@ -37,7 +37,9 @@ def folder(tmp_path_factory):
     )
     (made / "README.md").write_text(FRONT_MATTER)
     (made / "generation_config.json").write_text(
-        json.dumps({"num_beams": 4, "repetition_penalty": 1.5, "do_sample": False})
+        json.dumps(
+            {"num_beams": 4, "max_length": 47, "repetition_penalty": 1.5, "do_sample": False}
+        )
     )
     return made
 
@@ -59,16 +61,26 @@ def imported(folder, tmp_path_factory):
 
 def test_import_prints_unsaved_values(imported):
     output, bundle = imported
-    assert output.splitlines() == [
+    lines = output.splitlines()
+    read = lines.pop(1)
+    assert re.fullmatch(
+        r"read: 1 \+ 1 layers, width 22, feed-forward 29, 11 heads, vocabulary \d+ and \d+, "
+        r"0\.0 million parameters, weights in float32; files: (.*)",
+        read,
+    )
+    assert read.endswith(
+        "README.md, config.json, generation_config.json, model.safetensors, source.spm, "
+        "target.spm, target_vocab.json, tokenizer_config.json, vocab.json"
+    )
+    assert lines == [
         "MarianMT: opus, license: apache-2.0",
         (
-            "search settings of the folder, which the bundle does not contain: --setting "
-            "beam_size=4 --setting max_length=46"
+            "search settings of the folder, with which the bundle translates: beam_size=4, "
+            "max_length_factor=1000.0, max_length=46, length_penalty=1.0, "
+            "length_penalty_form=length, early_stopping=false, forced_eos=false"
         ),
-        "note: repetition_penalty 1.5 is not imported",
-        "note: length_penalty 1.0 of the folder divides a log-probability by length ** 1.0; here, "
-        "length_penalty alpha divides it by "
-        "((5 + length) / 6) ** alpha: choose a new value",
+        "note: repetition_penalty 1.5 is not imported: with several beams, generate applies it to "
+        "log-probabilities, not to logits",
         f"bundle: {bundle}",
     ]
 
@@ -81,13 +93,14 @@ def test_bundle_records_its_origin(imported, tmp_path):
         "name": "opus",
         "license": "apache-2.0",
     }
-    assert origin["search"] == {"beam_size": 4, "max_length": 46}
+    assert (origin["search"]["beam_size"], origin["search"]["max_length"]) == (4, 46)
     translator = Translator.load(bundle)
     assert translator.probes == sentences("source", 30, seed=2)
     translator.save(tmp_path / "again", metrics={"bleu": 1.0})
     assert json.loads((tmp_path / "again" / "metrics.json").read_text()) == {
         "bleu": 1.0,
         "origin": origin,
+        "search": origin["search"],
     }
 
 
@@ -165,14 +178,14 @@ def test_mismatched_arrays_are_named(copied):
 @pytest.mark.parametrize(
     ("changes", "part"),
     [
-        ({"model_type": "t5"}, "expected a model_type of marian, m2m_100, mbart in .*, got 't5'"),
+        ({"model_type": "bart"}, "a model_type of marian, m2m_100, mbart, .*, got 'bart', whose"),
         (
-            {"activation_function": "gelu_new", "d_model": "gone"},
-            "d_model: Field required; activation_function: .*'silu', got 'gelu_new'",
+            {"activation_function": "mish", "d_model": "gone"},
+            "d_model: Field required; activation_function: .*'silu', .*, got 'mish'",
         ),
         (
-            {"decoder_ffn_dim": 31},
-            "decoder_ffn_dim: expected 29, the value of encoder_ffn_dim, got 31",
+            {"decoder_attention_heads": 2},
+            "decoder_attention_heads: expected 11, the value of encoder_attention_heads, got 2",
         ),
         ({"normalize_before": True}, "normalize_before: Input should be False, got True"),
         (

@@ -22,6 +22,8 @@ CASES = {
     "unscaled, relu": {"scale_embedding": False, "activation_function": "relu"},
     "two vocabularies, gelu": {"separate": True, "activation_function": "gelu"},
     "two vocabularies, nothing tied": {"separate": True, "tie_word_embeddings": False},
+    "unlike widths, gelu_new": {"activation_function": "gelu_new", "decoder_ffn_dim": 31},
+    "quick_gelu": {"activation_function": "quick_gelu", "encoder_ffn_dim": 23},
 }
 
 
@@ -101,7 +103,13 @@ def test_logits_equal_the_reference(case):
     "case",
     with_long(
         {name: name for name in CASES},
-        {"unscaled, relu", "two vocabularies, gelu", "two vocabularies, nothing tied"},
+        {
+            "unscaled, relu",
+            "two vocabularies, gelu",
+            "two vocabularies, nothing tied",
+            "unlike widths, gelu_new",
+            "quick_gelu",
+        },
     ),
     indirect=True,
 )
@@ -164,6 +172,14 @@ def test_position_table_must_match(tmp_path):
         ),
     ):
         import_model(folder)
+
+
+def test_narrow_decoder_fits_its_file(tmp_path):
+    """The size of a file is checked with the width of each stack."""
+    widths = {"encoder_ffn_dim": 997, "decoder_ffn_dim": 3}
+    folder = write_folder(tmp_path / "folder", encoder_layers=1, decoder_layers=4, **widths)
+    config = import_model(folder).model.config
+    assert (config.ff_width, config.decoder_options().ff_width) == (997, 3)
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,5 @@
-"""Imported models of M2M100, NLLB and mBART-50 against a reference in NumPy float64, their exports,
-and folders that do not fit.
+"""Imported models of M2M100, NLLB, SMaLL-100, mBART and Pegasus against a reference in NumPy
+float64, their exports, and folders that do not fit.
 """
 
 import json
@@ -10,7 +10,18 @@ import pytest
 import safetensors.numpy
 from marian_folder import sentences
 from marian_folder import write_folder as write_marian
-from multilingual_folder import MODEL, D, pieces_of, write_m2m100, write_mbart, write_nllb
+from multilingual_folder import (
+    MODEL,
+    D,
+    pieces_of,
+    write_legacy_nllb,
+    write_m2m100,
+    write_mbart,
+    write_mbart25,
+    write_nllb,
+    write_pegasus,
+    write_small100,
+)
 from test_marian import padded
 from tiers import with_long
 from typer.testing import CliRunner
@@ -31,6 +42,10 @@ CASES = {
         ("deu_Latn", "deu_Latn"),
     ),
     "mBART-50": (write_mbart, {}, ("de_DE", "en_XX")),
+    "mBART-25": (write_mbart25, {"decoder_ffn_dim": 31}, ("de_DE", "en_XX")),
+    "SMaLL-100": (write_small100, {}, (None, "de")),
+    "NLLB with legacy_behaviour": (write_legacy_nllb, {}, ("zho_Hans", "deu_Latn")),
+    "Pegasus": (write_pegasus, {"activation_function": "gelu_new"}, (None, None)),
 }
 
 
@@ -44,25 +59,39 @@ class Case:
         self.config = json.loads((folder / "config.json").read_text())
         self.arrays = safetensors.numpy.load_file(folder / "model.safetensors")
         self.languages = language_rows(folder)
-        self.source, self.target = (self.languages[language] for language in languages)
+        self.source, self.target = (self.languages.get(language) for language in languages)
         self.rows = rows_of(self.translator, self.arrays["model.shared.weight"])
-        assert self.rows[START_ID] == self.target
+        self.family = self.translator.origin["family"]
+        # The rows before and after a source, and before a target.
+        self.before, self.after, self.started = {
+            "SMaLL-100": ([self.target], [], [2]),
+            "mBART-25": ([], [self.source], [self.target]),
+            "NLLB with legacy_behaviour": ([], [self.source], [2, self.target]),
+            "Pegasus": ([], [], [0]),
+        }.get(self.family, ([self.source], [], [2, self.target]))
+        assert self.rows[START_ID] == self.started[-1]
         assert self.translator.languages == languages
 
     def expected(self, source, target):
         """The logits of a pair of rows of this project's ids, in the order of these ids; NaN for
         tokens that are never predicted.
         """
-        found = reference.logits(
-            self.arrays, self.config, [self.source, *self.rows[source]], [2, *self.rows[target]]
-        )
-        return np.where(self.never, np.nan, found[1:, self.rows])
+        read = [*self.before, *self.rows[source], *self.after]
+        written = [*self.started[:-1], *self.rows[target]]
+        found = reference.logits(self.arrays, self.config, read, written)
+        return np.where(self.never, np.nan, found[len(self.started) - 1 :, self.rows])
 
     @property
     def never(self):
         places = np.arange(len(self.rows))
         lacking = (self.rows == self.rows[UNKNOWN_ID]) & (places != UNKNOWN_ID)
-        return (places == START_ID) | lacking | np.isin(self.rows, [1, *self.languages.values()])
+        silent = [1, *self.languages.values()] if self.languages else []
+        return (places == START_ID) | lacking | np.isin(self.rows, silent)
+
+    @property
+    def special(self):
+        """The rows that no text has."""
+        return {*range(3 if self.languages else 105), *self.languages.values()}
 
 
 def language_rows(folder):
@@ -76,10 +105,13 @@ def language_rows(folder):
     if (folder / "vocab.json").exists():
         first = len(json.loads((folder / "vocab.json").read_text()))
         return {code: first + i for i, code in enumerate("en ha is ja cs ru zh de".split())}
+    if not (folder / MODEL).exists():
+        return {}
     first = 4 + len(pieces_of((folder / MODEL).read_bytes()))
+    count = json.loads((folder / "config.json").read_text())["vocab_size"] - first - 1
     return {
         {0: "ar_AR", 2: "de_DE", 3: "en_XX", 51: "sl_SI"}.get(i, str(i)): first + i
-        for i in range(52)
+        for i in range(count)
     }
 
 
@@ -118,7 +150,10 @@ def test_logits_equal_the_reference(case):
 # A search each; the logits of all cases are compared above.
 @pytest.mark.parametrize(
     "case",
-    with_long({name: name for name in CASES}, {"NLLB", "NLLB, to the same language"}),
+    with_long(
+        {name: name for name in CASES},
+        {"NLLB", "NLLB, to the same language", "NLLB with legacy_behaviour", "SMaLL-100"},
+    ),
     indirect=True,
 )
 def test_greedy_equals_the_reference(case):
@@ -131,7 +166,9 @@ def test_greedy_equals_the_reference(case):
     ):
         target = [START_ID]
         while len(target) <= 9 and target[-1] != END_ID:
-            target.append(int(np.nanargmax(case.expected([*source, END_ID], target)[-1])))
+            logits = case.expected([*source, END_ID], target)[-1]
+            logits[PAD_ID] = np.nan
+            target.append(int(np.nanargmax(logits)))
         assert translation.hypotheses[0].tokens == case.translator.target_tokenizer.pieces_of(
             target[1:]
         )
@@ -151,12 +188,17 @@ def test_scores_equal_the_reference(case):
         scored.token_log_probs, log_probs[np.arange(len(ids)), ids], atol=1e-4
     )
     assert scored.attention.shape == (3, 11, len(ids), len(read))
-    assert (scored.attention.sum(axis=-1) < 1).all()
+    sums = scored.attention.sum(axis=-1)
+    if case.before or case.after:
+        assert (sums < 1).all()
+    else:
+        np.testing.assert_allclose(sums, 1, atol=1e-5)
 
 
 def test_sources_fill_the_positions(case):
     longest = case.translator.model.config.max_length
-    assert longest == case.config["max_position_embeddings"] - 1
+    added = len(case.translator.model.config.source_additions)
+    assert longest == case.config["max_position_embeddings"] - added
     ids = np.full((1, longest), UNKNOWN_ID + 1, "int32")
     ids[0, -1] = END_ID
     logits = np.array(case.translator.model({"source": ids, "target": np.roll(ids, 1)}))[0]
@@ -177,18 +219,14 @@ def test_text_yields_no_special_tokens(case):
         "<s_>",
         "<row 7>",
         "de_DE",
+        "<mask_1>",
+        "<unk_7>",
     ]
     ids = {i for row in case.translator.source_tokenizer.encode(texts) for i in row}
-    assert not ids & {PAD_ID, START_ID, END_ID} and not {int(case.rows[i]) for i in ids} & {
-        0,
-        1,
-        2,
-        *case.languages.values(),
-    }
+    assert not ids & {PAD_ID, START_ID, END_ID}
+    assert not {int(case.rows[i]) for i in ids} & case.special
     pieces = case.translator.target_tokenizer.pieces()
-    assert not any(
-        pieces[i] for i in np.flatnonzero(np.isin(case.rows, [0, 1, 2, *case.languages.values()]))
-    )
+    assert not any(pieces[i] for i in np.flatnonzero(np.isin(case.rows, list(case.special))))
 
 
 @pytest.fixture
@@ -257,11 +295,11 @@ def test_bad_folders_are_one_line(nllb, tmp_path):
     )
     assert "tie_word_embeddings: Input should be True, got False" in refused(nllb, **languages)
     (nllb / "config.json").write_text(
-        json.dumps({**config, "decoder_start_token_id": 0, "decoder_ffn_dim": 31})
+        json.dumps({**config, "decoder_start_token_id": 0, "decoder_attention_heads": 2})
     )
     message = refused(nllb, **languages)
     assert (
-        "decoder_ffn_dim: expected 29, the value of encoder_ffn_dim, got 31; "
+        "decoder_attention_heads: expected 11, the value of encoder_attention_heads, got 2; "
         "decoder_start_token_id: expected 2, the value of"
     ) in message
     (nllb / "config.json").write_text(
@@ -287,14 +325,16 @@ def test_extra_pieces_of_m2m100_are_text(tmp_path):
     assert token[0] not in tokenizer.encode(["kalomi"])[0]
 
 
-def test_only_mbart_50_is_supported(tmp_path):
-    folder = write_mbart(tmp_path / "mbart")
+def test_other_mbart_tokenizer_is_refused(tmp_path):
+    folder = write_mbart(tmp_path / "mbart", encoder_layers=1, decoder_layers=1)
     languages = {"source_language": "ar_AR", "target_language": "sl_SI"}
     assert import_model(folder, **languages).model.config.source_prefix == (
         language_rows(folder)["ar_AR"] + 1,
     )
-    (folder / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": "MBartTokenizer"}))
-    assert "expected the tokenizer_class MBart50Tokenizer in" in refused(folder, **languages)
+    (folder / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": "BartTokenizer"}))
+    message = "expected the tokenizer_class MBartTokenizer or MBart50Tokenizer in"
+    assert message in refused(folder, **languages)
+    (folder / "tokenizer_config.json").unlink()
     (folder / "config.json").write_text(
         json.dumps({**json.loads((folder / "config.json").read_text()), "normalize_before": False})
     )
@@ -313,8 +353,9 @@ def test_import_and_export_agree(tmp_path):
     assert done.output.splitlines()[:2] == [
         "M2M100: m2m100, license: not stated, from de to en",
         (
-            "search settings of the folder, which the bundle does not contain: --setting "
-            "beam_size=5 --setting max_length=38"
+            "search settings of the folder, with which the bundle translates: beam_size=5, "
+            "max_length_factor=1000.0, max_length=38, length_penalty=1.0, "
+            "length_penalty_form=length_with_start, early_stopping=false, forced_eos=false"
         ),
     ]
     translator = Translator.load(tmp_path / "bundle")

@@ -25,6 +25,16 @@ CASES = {
     "scaled, swish": {"tags": TAGS, "dropped": ["▁ka", "lo"], **LAYERS},
     "unscaled, relu": {"scale_embedding": False, "activation_function": "relu", **LAYERS},
     "two vocabularies, gelu": {"separate": True, "activation_function": "gelu", **LAYERS},
+    "unlike widths, gelu_new": {
+        "activation_function": "gelu_new",
+        "decoder_ffn_dim": 31,
+        **LAYERS,
+    },
+    "unlike widths, quick_gelu": {
+        "activation_function": "quick_gelu",
+        "decoder_ffn_dim": 23,
+        **LAYERS,
+    },
 }
 # What is exported again: imported models, and a model of this project with options that need more
 # than other names of arrays.
@@ -34,6 +44,8 @@ EXPORTED = {
         **CASES["two vocabularies, gelu"],
         "tie_word_embeddings": False,
     },
+    "exported: unlike widths, gelu_new": CASES["unlike widths, gelu_new"],
+    "exported: unlike widths, quick_gelu": CASES["unlike widths, quick_gelu"],
     "exported: a model of this project": None,
 }
 LONGEST = 30
@@ -131,6 +143,10 @@ def own_translator():
 # Two imports and two searches each. Their options and exports are in the other cases too.
 LONG = [
     "unscaled, relu",
+    "unlike widths, gelu_new",
+    "unlike widths, quick_gelu",
+    "exported: unlike widths, gelu_new",
+    "exported: unlike widths, quick_gelu",
     "exported: two vocabularies, gelu, nothing tied",
     "exported: a model of this project",
 ]
@@ -200,7 +216,7 @@ def test_beam_equals_transformers(pair):
         "early_stopping": True,
     }
     theirs = pair.generated(texts, **settings)
-    ours = list(pair.ours(texts, beam_size=4, n_best=4, length_penalty=0.0))
+    ours = list(pair.ours(texts, beam_size=4, n_best=4, length_penalty=0.0, early_stopping=True))
     same = sum(list(one[0]) == list(other[0]) for one, other in zip(ours, theirs, strict=True))
     scores = [np.array([score for found in side for score in found[1]]) for side in (ours, theirs)]
     difference = np.abs(scores[0] - scores[1]).max()

@@ -41,6 +41,7 @@ COMMANDS = {
         "distill": "Train a small student on the translations of teachers.",
         "import": "Convert a model from another library to a bundle.",
         "ensemble": "Combine several bundles into one ensemble.",
+        "trim": "Cut a bundle's vocabulary to the pieces that your texts use.",
         "export": "Export a bundle to SavedModel, ONNX and other formats.",
         "inspect": "Describe a model file or folder, or compare two.",
     },

@@ -11,8 +11,19 @@ __all__ = ["Languages", "check_languages", "check_no_languages"]
 MAX_LISTED_LANGUAGES = 10  # languages that an error message lists
 
 
-def check_languages(languages: Languages, available: Collection[str], family: str) -> None:
+def check_languages(
+    languages: Languages,
+    available: Collection[str],
+    family: str,
+    required: Collection[str] = ("source", "target"),
+) -> None:
     """Refuse languages that a folder does not have.
+
+    Args:
+        languages: the languages.
+        available: the languages of the folder.
+        family: the name of the family.
+        required: the sides whose language may not be None. Defaults to both.
 
     Raises:
         ValueError: naming each language that is missing or unknown, with the nearest or some of the
@@ -20,7 +31,8 @@ def check_languages(languages: Languages, available: Collection[str], family: st
     """
     problems = []
     for name, language in languages._asdict().items():
-        if language not in available:
+        is_passed = language is not None or name in required
+        if is_passed and language not in available:
             got = "nothing" if language is None else f"'{shorten(language)}'"
             problems.append(
                 f"{name}_language: expected one of the {len(available)} languages of this folder "

@@ -1,13 +1,12 @@
 """Import models of other libraries as translators."""
 
-import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from tfk_transformer.config.small_files import read_small_text
 from tfk_transformer.config.words import shorten
+from tfk_transformer.importing.checking.model_card import read_license
 from tfk_transformer.importing.ctranslate2_folder import argos
 from tfk_transformer.importing.ctranslate2_folder.folder import read_ctranslate2
 from tfk_transformer.importing.hub import resolve_model_path
@@ -22,24 +21,34 @@ from tfk_transformer.importing.hugging_face.model_folder import (
 )
 from tfk_transformer.importing.hugging_face.path_problems import (
     ARGOS_SUFFIX,
-    NPZ,
     check_model_path,
     folder_type,
     is_ctranslate2_folder,
+    is_marian_file,
+    is_marian_folder,
+    model_type_problem,
 )
+from tfk_transformer.importing.hugging_face.pegasus import read_pegasus
+from tfk_transformer.importing.hugging_face.t5 import read_t5
 from tfk_transformer.importing.imported import Imported
 from tfk_transformer.importing.languages import Languages, check_no_languages
-from tfk_transformer.importing.marian_npz import read_marian_file
+from tfk_transformer.importing.marian_files.model_file import read_marian_model
+from tfk_transformer.importing.text_prefix import with_text_prefix
 from tfk_transformer.models.transformer import Transformer
+from tfk_transformer.pipelines.licenses import warn_of_license
 from tfk_transformer.pipelines.translator import Translator
 from tfk_transformer.sentences.languages import is_language
 from tfk_transformer.tokenizers.subword_tokenizer import SubwordTokenizer
+from tfk_transformer.trimming.smaller_model import ModelParts
+from tfk_transformer.trimming.trimming import TRIMMING, KeepTexts, trim_parts
 
 # Readers by `model_type` of config.json: they take a folder, its config.json and two languages.
 FAMILIES: dict[str, Callable[[Path, Mapping[str, Any], Languages], Imported]] = {
     "marian": read_marian,
     "m2m_100": read_m2m100,
     "mbart": read_mbart,
+    "pegasus": read_pegasus,
+    **dict.fromkeys(("t5", "mt5", "umt5"), read_t5),
 }
 
 
@@ -49,17 +58,21 @@ def import_model(
     vocab: Sequence[str | PathLike[str]] = (),
     source_language: str | None = None,
     target_language: str | None = None,
+    source_text_prefix: str | None = None,
     probes: Sequence[str] = (),
+    keep_texts: Iterable[str] | None = None,
+    vocab_size: int | None = None,
 ) -> Translator:
     """Convert a model of another library to a translator. No code of the model is run.
 
     Args:
         model: a folder in Hugging Face's layout with `config.json`, weights and the files of the
-            tokenizers. The family is `marian` (MarianMT: the opus-mt models), `m2m_100` (M2M100 and
-            NLLB-200) or `mbart` (mBART-50). The name of a model on the Hugging Face hub, for
-            example "Helsinki-NLP/opus-mt-de-en", is downloaded. A folder of CTranslate2, an
-            .argosmodel file of Argos Translate and an .npz file written by Marian are accepted,
-            too. `docs/models.md` lists supported models, tests and differences.
+            tokenizers. The family is `marian` (MarianMT: the opus-mt models), `m2m_100` (M2M100,
+            NLLB-200 and SMaLL-100), `mbart`, `pegasus`, `t5` (T5, flan-T5, MADLAD-400 and ByT5),
+            `mt5` or `umt5`. The name of a model on the Hugging Face hub, for example
+            "Helsinki-NLP/opus-mt-de-en", is downloaded. A folder of CTranslate2, an .argosmodel
+            file of Argos Translate and an .npz file written by Marian are accepted, too.
+            `docs/models.md` lists supported models, tests and differences.
         vocab: for a file of Marian, or a folder of CTranslate2 without SentencePiece models: one
             SentencePiece model for both sides, or one for the source and one for the target.
         source_language: the source language of a multilingual model, by the family's code, for
@@ -67,12 +80,19 @@ def import_model(
             families, the language that the model reads. Default: the language that the folder or
             its name states.
         target_language: the language to translate to, or that the model writes.
+        source_text_prefix: a text that the model puts before every source, such as
+            "translate English to German: " for T5. Default: none; it can be typed before each
+            source.
         probes: source texts on which exports are compared with the model. Default: texts of random
             pieces.
+        keep_texts: texts of all languages to keep. The vocabulary is cut to their pieces as by
+            `trim`, before the model is made, which needs less memory. Default: the whole
+            vocabulary.
+        vocab_size: with `keep_texts`, the maximum number of pieces; see `trim`.
 
     Returns:
-        A translator, which can be saved and exported. Its `origin` has the family, the model's name
-        and license, and its search settings.
+        A translator, which can be saved and exported. It translates with the search settings of
+        the folder. Its `origin` has the family, the model's name and license, and these settings.
 
     Raises:
         ValueError: with everything that is missing, does not fit or is not supported.
@@ -80,11 +100,19 @@ def import_model(
             if the model is a name of the hub and huggingface_hub is not installed; or if the model
             is a file of Marian and PyYAML is not installed.
     """
+    if vocab_size is not None and keep_texts is None:
+        raise ValueError(
+            f"vocab_size: expected none without keep_texts, got {vocab_size}; pass texts of the "
+            "languages to keep, too."
+        )
     path = resolve_model_path(model)
     check_model_path(path)
     languages = Languages(source_language, target_language)
     imported, origin = _read_model(path, vocab, languages)
-    selected = {
+    if source_text_prefix is not None:
+        imported = with_text_prefix(imported, source_text_prefix)
+        origin |= {"source_text_prefix": source_text_prefix}
+    selected: dict[str, Any] = {
         f"{side}_language": language
         for side, language in imported.languages._asdict().items()
         if language is not None
@@ -92,6 +120,7 @@ def import_model(
     if path != Path(model):
         # The hub's cache names a folder by its commit.
         origin |= {"name": str(model), "revision": path.name}
+    warn_of_license(origin)
     source_tokenizer = SubwordTokenizer(imported.source_model)
     if not any(imported.languages):
         pieces = source_tokenizer.pieces_of(range(source_tokenizer.vocab_size))
@@ -103,10 +132,17 @@ def import_model(
     config = imported.config.replace(
         source_language=languages.source, target_language=languages.target
     )
+    target_tokenizer = SubwordTokenizer(imported.target_model)
+    parts = ModelParts(config, imported.arrays, source_tokenizer, target_tokenizer)
+    if keep_texts is not None:
+        keep = KeepTexts(keep_texts, vocab_size=vocab_size)
+        parts, trimming = trim_parts(parts, keep)
+        imported = imported._replace(arrays={})  # to save memory
+        selected[TRIMMING] = trimming
     return Translator(
-        Transformer.from_weights(imported.arrays, config),
-        source_tokenizer,
-        SubwordTokenizer(imported.target_model),
+        Transformer.from_weights(parts.arrays, parts.config),
+        parts.source_tokenizer,
+        parts.target_tokenizer,
         probes,
         {
             "family": imported.family,
@@ -115,6 +151,7 @@ def import_model(
             "search": dict(imported.search),
             "notes": list(imported.notes),
         },
+        search=imported.search,
     )
 
 
@@ -127,9 +164,10 @@ def _read_model(
         ValueError: see `import_model`.
     """
     models = [Path(name) for name in vocab]
-    if path.suffix == NPZ:
-        imported = read_marian_file(path, models)
-        return imported, {"name": path.name, "license": _license(path.parent)}
+    if is_marian_folder(path) or is_marian_file(path):
+        imported = read_marian_model(path, models, languages)
+        folder = path if path.is_dir() else path.parent
+        return imported, {"name": path.resolve().name, "license": read_license(folder)}
     if path.suffix == ARGOS_SUFFIX:
         with argos.unpacked(path) as folder:
             return _read_ctranslate2(folder, path.name, models, languages)
@@ -137,7 +175,7 @@ def _read_model(
         return _read_ctranslate2(path, path.resolve().name, models, languages)
     imported = _read_folder(path, vocab, languages)
     name = read_optional_json(path / CONFIG).get("_name_or_path") or path.resolve().name
-    return imported, {"name": str(name), "license": _license(path)}
+    return imported, {"name": str(name), "license": read_license(path)}
 
 
 def _read_ctranslate2(
@@ -155,11 +193,11 @@ def _read_ctranslate2(
         ValueError: see `read_ctranslate2`.
     """
     package = argos.read_package(folder)
-    imported = read_ctranslate2(folder, models, languages)
+    imported = read_ctranslate2(folder, package, models, languages)
     if any(package.languages):
         stated = (passed or code for passed, code in zip(languages, package.languages, strict=True))
         imported = imported._replace(languages=Languages(*stated))
-    return imported, {"name": package.name or name, "license": _license(folder)}
+    return imported, {"name": package.name or name, "license": read_license(folder)}
 
 
 def _read_folder(
@@ -181,7 +219,7 @@ def _read_folder(
     if str(family := values.get("model_type")) not in FAMILIES:
         raise ValueError(
             f"folder: expected a model_type of {', '.join(FAMILIES)} in {path / CONFIG}, got "
-            f"{shorten(repr(family))}{folder_type(path)}."
+            f"{shorten(repr(family))}{model_type_problem(values) or folder_type(path)}."
         )
     if quantization := values.get("quantization_config"):
         raise ValueError(
@@ -189,8 +227,9 @@ def _read_folder(
             f"{path / CONFIG}, {shorten(str(quantization))}; use the original model, or dequantize "
             "it and save it in float32."
         )
-    # A MarianMT model has one pair of languages, or reads a language token in the text.
-    selected = Languages() if family == "marian" else languages
+    # A MarianMT model has one pair of languages, or reads a language token in the text; a Pegasus
+    # model has one language.
+    selected = Languages() if family in ("marian", "pegasus") else languages
     return FAMILIES[str(family)](path, values, selected)
 
 
@@ -210,13 +249,3 @@ def _stated_languages(path: Path, name: str, passed: Languages) -> Languages:
         passed.source or next(filter(is_language, sources), None),
         passed.target or next(filter(is_language, targets), None),
     )
-
-
-def _license(folder: Path) -> str | None:
-    """Return the license from the front matter of a folder's README.md or from its config.json."""
-    card = folder / "README.md"
-    text = read_small_text(card, errors="replace") if card.is_file() else ""
-    front_matter = re.match(r"---\n(.*?\n)---\n", text, re.DOTALL)
-    line = re.search(r"(?m)^license: *['\"]?([\w.+-]+)", front_matter[1]) if front_matter else None
-    stated = line[1] if line else read_optional_json(folder / CONFIG).get("license")
-    return shorten(stated) if isinstance(stated, str) else None

@@ -21,6 +21,7 @@ from tfk_transformer.cli.arguments import (
 )
 from tfk_transformer.cli.model_commands.exported_files import describe_files, run_line
 from tfk_transformer.cli.progress import steps
+from tfk_transformer.cli.terminal import plain_warnings
 from tfk_transformer.config.words import unknown_names
 from tfk_transformer.export import file_names
 from tfk_transformer.export.formats import (
@@ -30,6 +31,7 @@ from tfk_transformer.export.formats import (
     check_packages,
     check_shortlist,
 )
+from tfk_transformer.pipelines.licenses import LicenseWarning
 from tfk_transformer.runtime_environment import load_tensorflow
 
 SERVING = "TensorFlow Serving"  # title of a group of options in the help
@@ -88,9 +90,10 @@ def command(
         str | None,
         typer.Option(
             metavar="SPEC",
-            help="Text pairs (docs/data.md), such as the training data. The exported files choose "
-            "only among the tokens that these pairs suggest for each source token, which is faster "
-            "but changes some translations. Supported by onnx (the default with this option), "
+            help="Text pairs (docs/data.md), such as the training data, or a shortlist of the "
+            "imported model, such as lex.50.50.deen.s2t.bin. The exported files choose only among "
+            "the tokens that it suggests for each source token, which is faster but changes some "
+            "translations. Supported by onnx (the default with this option), "
             "onnx_int8, ctranslate2 (vmap.txt), web and web_int8.",
             rich_help_panel=OUTPUT,
         ),
@@ -138,7 +141,7 @@ def command(
     """
     _check(bundle, out, format, node_modules, shortlist)
     _check_serving(serving, name, version, mounted, format, shortlist)
-    with lock(out), steps(quiet, verbose) as begin:
+    with plain_warnings(LicenseWarning), lock(out), steps(quiet, verbose) as begin:
         begin("load TensorFlow")
         load_tensorflow()
         from tfk_transformer.export.exporting import export
@@ -192,10 +195,11 @@ def _summary(
     for name, file in files.items():
         yield f"  {name:{width}}  {file['bytes'] / 1e6:6.1f} MB  {file['purpose']}".rstrip()
     if shortlist := figures.get("shortlist"):
+        pairs = shortlist["learned_from_pairs"]
         yield (
             f"Shortlist: {shortlist['for_every_text']} tokens, and "
-            f"{shortlist['for_a_source_token']} for each source token, learned from "
-            f"{shortlist['learned_from_pairs']:,} pairs."
+            f"{shortlist['for_a_source_token']} for each source token"
+            f"{f', learned from {pairs:,} pairs' if pairs else ''}."
         )
     for line in _agreements(figures):
         yield f"Checked: {line}."
@@ -254,7 +258,8 @@ def _check(
     check_packages(formats or ())
     if shortlist is not None:
         check_shortlist(formats, "encoder_decoder")  # the family of the model is read later
-        datasets.load(shortlist)
+        if not Path(shortlist).is_file():
+            datasets.load(shortlist)
     if set(formats or ()) & set(WEB_FORMATS):
         find_packages(node_modules)
     check_new_folder(out)

@@ -9,7 +9,10 @@ import typer
 from rich.table import Table
 
 from tfk_transformer.cli.arguments import Json, console, prepare
+from tfk_transformer.cli.terminal import print_line
 from tfk_transformer.config.search_settings import Rules
+from tfk_transformer.config.setting_values import setting_text
+from tfk_transformer.pipelines.licenses import license_warning
 
 EXAMPLES = """
 tfk-transformer inspect numbers-files/translate.onnx
@@ -39,6 +42,8 @@ def command(
     from tfk_transformer.export.inspection import inspect
 
     description = inspect(file)
+    if warning := license_warning(description.get("facts", {}).get("origin", {})):
+        print_line(f"warning: {warning}")
     if other is not None:
         prepare(other)
         _print_differences(description, inspect(other), json_output)
@@ -100,7 +105,9 @@ def _settings_table(rules: Rules) -> Table:
         least = str(rule.get("minimum", ""))
         if "exclusiveMinimum" in rule:
             least = f"above {rule['exclusiveMinimum']}"
-        table.add_row(name, rule["type"], str(rule["default"]), least, str(rule.get("maximum", "")))
+        values = ", ".join(map(setting_text, rule.get("enum", ())))
+        default = setting_text(rule["default"])
+        table.add_row(name, rule.get("type", values), default, least, str(rule.get("maximum", "")))
     return table
 
 

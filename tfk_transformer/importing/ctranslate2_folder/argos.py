@@ -30,6 +30,8 @@ METADATA = "metadata.json"
 MAX_MEMBERS = 10_000  # a package has about 20
 # Weights in float32 become at most a tenth smaller, and quantized ones at most a half.
 MAX_COMPRESSION = 20
+# Argos Translate's codes that are not of ISO 639.
+ARGOS_CODES = {"pb": "pt_BR", "zt": "zh_Hant"}
 # The files of a package that an import reads, and their largest sizes. None: as in the archive.
 PACKAGE_FILES: dict[str, int | None] = {
     METADATA: MAX_CONFIG_BYTES,
@@ -49,28 +51,35 @@ PACKAGE_FILES: dict[str, int | None] = {
 class Package(NamedTuple):
     """The description of a package."""
 
-    name: str | None
-    languages: Languages
+    name: str | None = None
+    languages: Languages = Languages()
+    target_prefix: str | None = None  # the token before every target
 
 
 def read_package(folder: Path) -> Package:
     """Return the description of an unpacked package, without languages if there is none.
 
     Raises:
-        ValueError: if the model expects a token before every target.
+        ValueError: if the package is not of a translator, or its target prefix is not a token.
     """
     path = folder / METADATA
     values = read_json_object(path) if path.is_file() else {}
-    if prefix := values.get("target_prefix"):
+    if (package_type := values.get("type", "translate")) != "translate":
         raise ValueError(
-            f"folder: expected a package for one pair of languages, got target_prefix "
-            f"{shorten(repr(prefix))} in {path}; such a package cannot be imported."
+            f"folder: expected a package of type 'translate', got {shorten(repr(package_type))} in "
+            f"{path}; pass a package that translates."
         )
-    codes = [values.get(name) for name in ("from_code", "to_code")]
+    prefix = values.get("target_prefix") or None
+    if not isinstance(prefix, str | None):
+        raise ValueError(
+            f"folder: expected a token as target_prefix in {path}, got {shorten(repr(prefix))}."
+        )
+    stated = [values.get(f"{side}_code") for side in ("from", "to")]
+    codes = [ARGOS_CODES.get(code, code) if isinstance(code, str) else None for code in stated]
     source, target = (code if is_language(code) else None for code in codes)
     version = values.get("package_version")
-    name = f"{source}_{target} {version}" if source and target and version else None
-    return Package(name and shorten(name), Languages(source, target))
+    name = f"{stated[0]}_{stated[1]} {version}" if source and target and version else None
+    return Package(name and shorten(name), Languages(source, target), prefix)
 
 
 @contextlib.contextmanager

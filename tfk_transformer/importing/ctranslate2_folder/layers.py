@@ -3,6 +3,7 @@
 The names are those of python/ctranslate2/specs/transformer_spec.py.
 """
 
+import itertools
 import math
 from collections.abc import Callable, Iterator
 from typing import TypeAlias
@@ -15,6 +16,7 @@ from tfk_transformer.importing.hugging_face.bart_layers import Array
 from tfk_transformer.importing.hugging_face.model_folder import Shapes
 
 STACKS = ("encoder", "decoder")
+SCALE_OUTPUTS = "scale_outputs"  # a factor of the decoder's output, after its norm
 Products: TypeAlias = tuple[tuple[str, ...], ...]
 SELF_PRODUCTS: Products = (("query", "key", "value"),)
 CROSS_PRODUCTS: Products = (("query",), ("key", "value"))
@@ -36,6 +38,12 @@ def table_names(file: BinaryFile) -> tuple[str, str, str]:
     return source, "decoder/embeddings/weight", "decoder/projection/weight"
 
 
+def count_layers(shapes: Shapes, stack: str) -> int:
+    """Return the number of layers of a stack."""
+    layers = (f"{stack}/layer_{i}/ffn/linear_0/weight" for i in itertools.count())
+    return sum(1 for _ in itertools.takewhile(shapes.__contains__, layers))
+
+
 def layer_arrays(file: BinaryFile, shapes: Shapes, config: TransformerConfig) -> dict[str, Array]:
     """Return the arrays of layers, norms and learned positions by their names in a `Transformer`.
 
@@ -46,7 +54,8 @@ def layer_arrays(file: BinaryFile, shapes: Shapes, config: TransformerConfig) ->
         for i in range(getattr(config, f"{stack}_layers")):
             arrays |= dict(_layer(file, shapes, config, stack, f"{stack}/layer_{i}"))
         if f"{stack}/layer_norm/gamma" in shapes:
-            arrays |= dict(_norm(config, f"{stack}/final_norm", f"{stack}/layer_norm"))
+            scale = np.float32(file.number(f"{stack}/{SCALE_OUTPUTS}", 1))
+            arrays |= dict(_norm(config, f"{stack}/final_norm", f"{stack}/layer_norm", scale))
     for side, stack in (("source", "encoder"), ("target", "decoder")):
         if config.embedding_norm:
             norm = f"{side}_positions/norm"
@@ -55,18 +64,29 @@ def layer_arrays(file: BinaryFile, shapes: Shapes, config: TransformerConfig) ->
 
 
 def position_arrays(shapes: Shapes, config: TransformerConfig) -> dict[str, Array]:
-    """Return the tables of learned positions by their names in a `Transformer`.
-
-    A prefix of one side lengthens the table of the other, too, by rows that are never used.
-    """
+    """Return the tables of learned and relative positions by their names in a `Transformer`."""
+    arrays: dict[str, Array] = {}
+    if config.positions.startswith("relative"):
+        for stack in STACKS:
+            arrays |= dict(_relative_positions(config, stack))
     if config.positions != "learned":
-        return {}
-    arrays = {}
-    for side, stack in (("source", "encoder"), ("target", "decoder")):
+        return arrays
+    prefixes = (config.source_additions, config.target_prefix)
+    for side, stack, prefix in zip(("source", "target"), STACKS, prefixes, strict=True):
         name = f"{stack}/position_encodings/encodings"
-        length = config.max_length + len(getattr(config, f"{side}_prefix"))
+        length = config.max_length + len(prefix)
         arrays[f"{side}_positions/table"] = Array(name, shapes[name], _first_rows(length))
     return arrays
+
+
+def _relative_positions(config: TransformerConfig, stack: str) -> Iterator[tuple[str, Array]]:
+    """Yield the table of each layer, or the first layer's if it is that of all."""
+    layers = getattr(config, f"{stack}_layers") if config.positions == "relative_by_layer" else 1
+    for i in range(layers):
+        name = f"{stack}/layer_{i}/self_attention/relative_attention_bias"
+        suffix = f"_{i}" if config.positions == "relative_by_layer" else ""
+        shape = (config.position_buckets, config.num_heads)
+        yield f"{stack}/relative_positions{suffix}/table", Array(name, shape)
 
 
 def _first_rows(length: int) -> Callable[[np.ndarray], np.ndarray]:
@@ -89,14 +109,23 @@ def _layer(
         if f"{linear}/bias" in shapes:
             yield f"{ours}/output_bias", Array(f"{linear}/bias", (width,))
         yield from _norm(config, f"{layer}/{residual}/norm", f"{theirs}/layer_norm")
-    sizes = {"inner": (config.ff_width, width), "outer": (width, config.ff_width)}
-    for number, (name, shape) in enumerate(sizes.items()):
-        linear = f"{layer}/ffn/linear_{number}"
+    for name, (theirs, shape) in feed_forward_parts(config, stack).items():
+        linear = f"{layer}/ffn/{theirs}"
         dense = f"{layer}/feed_forward/{name}"
         yield f"{dense}/kernel", Array(f"{linear}/weight", shape, np.transpose)
         if f"{linear}/bias" in shapes:
             yield f"{dense}/bias", Array(f"{linear}/bias", shape[:1])
     yield from _norm(config, f"{layer}/ff_residual/norm", f"{layer}/ffn/layer_norm")
+
+
+def feed_forward_parts(
+    config: TransformerConfig, stack: str
+) -> dict[str, tuple[str, tuple[int, int]]]:
+    """Return the products of a feed-forward block: CTranslate2's name, and the shape (out, in)."""
+    width = config.decoder_options().ff_width if stack == "decoder" else config.ff_width
+    inner = (width, config.model_dim)
+    parts = {"inner": ("linear_0", inner), "outer": ("linear_1", inner[::-1])}
+    return parts | ({"linear": ("linear_0_noact", inner)} if config.ff_gated else {})
 
 
 def _projections(
@@ -127,6 +156,12 @@ def _projections(
             yield f"{ours}/{role}_bias", Array(f"{linear}/bias", shape[:1], convert(index, role))
 
 
-def _norm(config: TransformerConfig, ours: str, theirs: str) -> Iterator[tuple[str, Array]]:
-    for name in ("gamma", "beta"):
-        yield f"{ours}/{name}", Array(f"{theirs}/{name}", (config.model_dim,))
+def _norm(
+    config: TransformerConfig, ours: str, theirs: str, scale: np.float32 | None = None
+) -> Iterator[tuple[str, Array]]:
+    """Yield the arrays of a norm, multiplied by a scale of its output."""
+    for name in ("gamma",) if config.norm_type == "rms" else ("gamma", "beta"):
+        array = Array(f"{theirs}/{name}", (config.model_dim,))
+        if scale is not None:
+            array = array._replace(convert=lambda values: scale * values)
+        yield f"{ours}/{name}", array

@@ -13,10 +13,14 @@ import numpy as np
 
 from tfk_transformer.config.words import shorten
 from tfk_transformer.importing.ctranslate2_folder.binary_file import BinaryFile, load_error
-from tfk_transformer.importing.ctranslate2_folder.layers import STACKS, table_names
+from tfk_transformer.importing.ctranslate2_folder.layers import (
+    SCALE_OUTPUTS,
+    STACKS,
+    count_layers,
+    table_names,
+)
+from tfk_transformer.importing.ctranslate2_folder.positions import position_options
 from tfk_transformer.importing.hugging_face.model_folder import Arrays, Shapes
-from tfk_transformer.layers.position_encoding import position_table
-from tfk_transformer.pipelines.weights import MAX_POSITION_NUMBERS
 
 # Other specifications: the name of the architecture.
 OTHER_SPECS = {
@@ -31,8 +35,7 @@ SPECS = ("TransformerSpec", "TransformerBase", *HEADS_OF_SPEC)
 REVISIONS = range(2, 8)
 # Layers that this library lacks, by a pattern of the names of their arrays and attributes.
 UNSUPPORTED = {
-    r"relative_(?!left|right)": "relative positions",
-    r"/linear_0_noact/": "gated feed-forward blocks",
+    r"/relative_(asymmetric_)?position_": "vectors of relative positions",
     r"/rotary_": "rotary positions",
     r"/num_heads_kv$": "fewer key heads than query heads",
     r"/sliding_window$": "attention in a sliding window",
@@ -48,18 +51,11 @@ UNSUPPORTED = {
 NEUTRAL = {
     "encoder/multi_query_attention": (0.0, "one key head for all query heads"),
     "decoder/alibi": (0.0, "attention with linear biases (ALiBi)"),
-    "decoder/scale_outputs": (1.0, "scaled decoder outputs"),
     "decoder/final_logit_softcapping": (0.0, "capped logits"),
 }
-ACTIVATIONS = ("relu", "gelu with tanh", "silu", "gelu", "gelu with sigmoid", "tanh", "sigmoid")
-SUPPORTED_ACTIVATIONS = ("relu", "silu", "gelu")
-DEFAULT_EPSILON = 1e-5
-# The first of 500 positions that CTranslate2 computes has the number 1. It computes more if a text
-# is longer.
-COMPUTED_POSITIONS = {"positions": "sinusoidal_halves", "position_offset": 1, "max_length": 512}
-# Offsets of fairseq's sinusoids, of which the first row belongs to padding, and of most others.
-POSITION_OFFSETS = (0, 1, 2)
-POSITION_TOLERANCE = 1e-3  # of sinusoids in float16, or computed in float32 for far positions
+ACTIVATIONS = ("relu", "gelu_tanh", "silu", "gelu", "gelu_sigmoid", "tanh", "sigmoid")
+SUPPORTED_ACTIVATIONS = ACTIVATIONS[:-2]
+DEFAULT_EPSILON = {"layer": 1e-5, "rms": 1e-6}
 
 
 class FolderOptions(NamedTuple):
@@ -96,11 +92,10 @@ def check_supported(file: BinaryFile) -> None:
         for name, (neutral, layers) in NEUTRAL.items()
         if (value := file.number(name, neutral)) != neutral
     ]
-    problems += [
-        f"RMS norms ('{name}' without beta)"
-        for name in file.variables
-        if name.endswith("norm/gamma") and f"{name.removesuffix('gamma')}beta" not in file.variables
-    ][:1]
+    if file.number(f"decoder/{SCALE_OUTPUTS}", 1) != 1 and "decoder/layer_norm/gamma" not in (
+        file.variables
+    ):
+        problems.append(f"scaled decoder outputs without a norm ('decoder/{SCALE_OUTPUTS}')")
     problems += [
         f"scaled layers ('{name}')"
         for name in file.variables
@@ -129,13 +124,15 @@ def read_options(file: BinaryFile, arrays: Arrays, epsilon: float | None) -> Fol
         raise load_error(file.path, f"expected matrices as {', '.join(missing)}")
     source_rows, width = arrays.shapes[source_table]
     target_rows = arrays.shapes[target_table][0]
+    norm_type = _norm_type(file)
     options = {
         "model_dim": width,
-        "ff_dim": arrays.shapes[names[-1]][0],
-        "norm_epsilon": DEFAULT_EPSILON if epsilon is None else epsilon,
+        "norm_type": norm_type,
+        "norm_epsilon": DEFAULT_EPSILON[norm_type] if epsilon is None else epsilon,
+        **_feed_forward(arrays.shapes),
         "attention_bias": _attention_bias(arrays.shapes),
         "output_bias": True,
-        **{f"{stack}_layers": _count_layers(arrays.shapes, stack) for stack in STACKS},
+        **{f"{stack}_layers": count_layers(arrays.shapes, stack) for stack in STACKS},
         **_equal_options(file, width),
     }
     options |= {
@@ -144,7 +141,7 @@ def read_options(file: BinaryFile, arrays: Arrays, epsilon: float | None) -> Fol
         for norm in [f"{stack}/layer_norm/gamma" in arrays.shapes]
     }
     options |= _head_widths(arrays.shapes, width, options["num_heads"])
-    options |= _positions(file, arrays, width)
+    options |= position_options(file, arrays, width)
     zeros = file.number("decoder/start_from_zero_embedding", 0) != 0
     stored = "encoder/position_encodings/encodings" in arrays.shapes
     return FolderOptions(options, source_rows, target_rows, zeros, stored)
@@ -152,7 +149,7 @@ def read_options(file: BinaryFile, arrays: Arrays, epsilon: float | None) -> Fol
 
 def tied_tables(
     file: BinaryFile, arrays: Arrays, same_tokens: bool
-) -> Literal["none", "target", "all"]:
+) -> Literal["none", "inputs", "target", "all"]:
     """Return the value of `tie_embeddings`: which tables are equal.
 
     Args:
@@ -168,14 +165,36 @@ def tied_tables(
             and np.array_equal(arrays.read(first), arrays.read(second))
         )
 
-    if not same(target, output):
-        return "none"
-    return "all" if same_tokens and same(source, target) else "target"
+    shares_source = same_tokens and same(source, target)
+    if same(target, output):
+        return "all" if shares_source else "target"
+    return "inputs" if shares_source else "none"
 
 
-def _count_layers(shapes: Shapes, stack: str) -> int:
-    layers = (f"{stack}/layer_{i}/ffn/linear_0/weight" for i in itertools.count())
-    return sum(1 for _ in itertools.takewhile(shapes.__contains__, layers))
+def _norm_type(file: BinaryFile) -> Literal["layer", "rms"]:
+    """Return the type of all norms: only those of type "layer" have a beta.
+
+    Raises:
+        ValueError: if the file has norms of both types.
+    """
+    norms = [name.removesuffix("gamma") for name in file.variables if name.endswith("norm/gamma")]
+    without = [name for name in norms if f"{name}beta" not in file.variables]
+    if without and len(without) < len(norms):
+        raise load_error(
+            file.path, f"expected one type of norms, got '{without[0]}gamma' without a beta"
+        )
+    return "rms" if without else "layer"
+
+
+def _feed_forward(shapes: Shapes) -> dict[str, Any]:
+    """Return the options of feed-forward blocks."""
+    widths = [shapes.get(f"{stack}/layer_0/ffn/linear_0/weight", (0,))[0] for stack in STACKS]
+    return {
+        "ff_dim": widths[0],
+        "decoder_ff_dim": widths[1] if widths[1] not in (0, widths[0]) else None,
+        "ff_gated": "encoder/layer_0/ffn/linear_0_noact/weight" in shapes,
+        "ff_bias": any(re.search(r"/ffn/linear_\w+/bias$", name) for name in shapes),
+    }
 
 
 def _attention_bias(shapes: Shapes) -> tuple[str, ...]:
@@ -248,36 +267,3 @@ def _head_widths(shapes: Shapes, width: int, heads: int) -> dict[str, int]:
     rows = shapes.get("encoder/layer_0/self_attention/linear_0/weight", (0,))[0]
     head = rows // (3 * heads)
     return {} if head * heads == width else {"key_dim": max(1, head), "value_dim": max(1, head)}
-
-
-def _positions(file: BinaryFile, arrays: Arrays, width: int) -> dict[str, Any]:
-    """Return the options of positions: computed ones, stored sinusoids or learned ones.
-
-    Raises:
-        ValueError: if only one of the stacks has a table, or the tables have unlike widths.
-    """
-    names = [f"{stack}/position_encodings/encodings" for stack in STACKS]
-    tables = [arrays.shapes[name] for name in names if name in arrays.shapes]
-    if not tables:
-        return dict(COMPUTED_POSITIONS)
-    lengths = [shape[0] for shape in tables]
-    if [shape[1:] for shape in tables] != [(width,)] * 2 or min(lengths) < 2:
-        raise load_error(
-            file.path,
-            f"expected tables of positions of width {width:,} as {' and '.join(names)}, got "
-            f"{', '.join(map(str, tables))}",
-        )
-    length = min(lengths)
-    options = {"max_length": length}
-    if max(lengths) * width <= MAX_POSITION_NUMBERS:
-        stored = [arrays.read(name)[:length] for name in names]
-        candidates = itertools.product(
-            ("sinusoidal", "sinusoidal_halves", "sinusoidal_paper_halves"), POSITION_OFFSETS
-        )
-        for encoding, offset in candidates:
-            table = position_table(encoding, length, width, offset)
-            if all(
-                np.allclose(values, table, rtol=0, atol=POSITION_TOLERANCE) for values in stored
-            ):
-                return {**options, "positions": encoding, "position_offset": offset}
-    return {**options, "positions": "learned"}

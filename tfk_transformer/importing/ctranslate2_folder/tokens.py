@@ -1,24 +1,15 @@
-"""The tokens of a folder of CTranslate2: config.json, vocabularies and SentencePiece models."""
+"""The tokenizers of a folder of CTranslate2, with this project's ids."""
 
-import itertools
-import re
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import NamedTuple
 
 import numpy as np
-from pydantic import ConfigDict, Field
 from sentencepiece.sentencepiece_model_pb2 import ModelProto
 
-from tfk_transformer.config.record import Record
-from tfk_transformer.config.small_files import (
-    MAX_VOCABULARY_BYTES,
-    read_json,
-    read_json_object,
-    read_small_file,
-)
 from tfk_transformer.config.words import shorten
-from tfk_transformer.importing.ctranslate2_folder.binary_file import BinaryFile
+from tfk_transformer.importing.ctranslate2_folder.language_tokens import PassedTokens
+from tfk_transformer.importing.ctranslate2_folder.token_files import FolderConfig
 from tfk_transformer.importing.hugging_face.marian import is_tag
 from tfk_transformer.importing.vocabulary import (
     SideTokenizer,
@@ -30,179 +21,17 @@ from tfk_transformer.importing.vocabulary import (
     text_pieces,
 )
 
-CONFIG = "config.json"
-# The SentencePiece models of source and target. CTranslate2 does not read them, so their names
-# are those of the programs that write them.
-TOKENIZER_NAMES = (
-    ("source.spm", "target.spm"),
-    ("source.model", "target.model"),
-    *(
-        (name, name)
-        for name in (
-            "sentencepiece.model",
-            "sentencepiece.bpe.model",
-            "spm.model",
-            "tokenizer.model",
-            "spiece.model",
-        )
-    ),
-)
-# Language tokens of M2M100, NLLB-200 and mBART-50.
-LANGUAGE_TOKEN = re.compile(r"__([a-z]{2,3})__|([a-z]{3}_[A-Z][a-z]{3})|([a-z]{2}_[A-Z]{2})")
 MIN_SHARED_PIECES = 0.25  # of a SentencePiece model in its vocabulary
 
 
-class FolderConfig(Record):
-    """The values of a config.json on which results depend."""
-
-    model_config = ConfigDict(extra="ignore")
-    proposes_values = False
-
-    unk_token: str = "<unk>"
-    bos_token: str | None = "<s>"
-    eos_token: str = "</s>"
-    decoder_start_token: str | None = "<s>"
-    add_source_bos: bool = False
-    add_source_eos: bool = False
-    layer_norm_epsilon: float | None = Field(default=None, gt=0)
-
-    @classmethod
-    def read(cls, folder: Path, file: BinaryFile) -> Self:
-        """Return the values of a folder. Before version 6, they are attributes of the model.
-
-        Raises:
-            ValueError: if config.json is broken, has values of other types, or asks the user for
-                the start token.
-        """
-        if (folder / CONFIG).is_file():
-            config = cls(**read_json_object(folder / CONFIG))
-        else:
-            config = cls(**_attributes(file))
-        if config.decoder_start_token is None:
-            raise ValueError(
-                f"folder: expected a decoder_start_token in {folder / CONFIG}, got null: this "
-                "model expects its start token in each target prefix; name it in the file."
-            )
-        return config
-
-
 class Sides(NamedTuple):
-    """The tokenizers of both sides, and the tokens before every source and target."""
+    """The tokenizers of both sides, and the tokens with every text."""
 
     source: SideTokenizer
     target: SideTokenizer
-    prefixes: Mapping[str, tuple[int, ...]]  # `source_prefix` and `target_prefix`
+    passed: Mapping[str, tuple[int, ...]]  # the ids of the tokens of `PassedTokens`
     source_extra: int  # rows of zeros after the last row of the source's table
     target_extra: int
-
-
-class LanguageTokens(NamedTuple):
-    """The tokens of the source language and of the target language."""
-
-    source: str
-    target: str
-
-
-def _attributes(file: BinaryFile) -> dict[str, Any]:
-    names = ("unk_token", "bos_token", "eos_token")
-    defaults = {name: FolderConfig.model_fields[name].default for name in names}
-    tokens = {name: file.text(name, default) for name, default in defaults.items()}
-    start = "bos_token" if file.number("with_target_bos", 1) else "eos_token"
-    passed = file.number("user_decoder_start_tokens", 0)
-    return {
-        **tokens,
-        "decoder_start_token": None if passed else tokens[start],
-        "add_source_bos": bool(file.number("with_source_bos", 0)),
-        "add_source_eos": bool(file.number("with_source_eos", 0)),
-    }
-
-
-def read_vocabularies(folder: Path, unknown: str) -> tuple[list[str], list[str]]:
-    """Return the tokens of source and target by row.
-
-    Raises:
-        ValueError: if a vocabulary is missing or broken.
-    """
-    if shared := _read_vocabulary(folder, "shared", unknown):
-        return shared, shared
-    sides = [_read_vocabulary(folder, side, unknown) for side in ("source", "target")]
-    if missing := [
-        f"{side}_vocabulary.json"
-        for side, tokens in zip(("source", "target"), sides, strict=True)
-        if not tokens
-    ]:
-        raise ValueError(
-            f"folder: expected shared_vocabulary.json, or source_vocabulary.json and "
-            f"target_vocabulary.json (or .txt) in {folder}, got no {', '.join(missing)}."
-        )
-    return sides[0], sides[1]
-
-
-def _read_vocabulary(folder: Path, side: str, unknown: str) -> list[str]:
-    """Return the tokens of a vocabulary file; an empty list if there is no such file."""
-    path = folder / f"{side}_vocabulary.json"
-    if path.is_file():
-        tokens = read_json(path, MAX_VOCABULARY_BYTES)
-        if not isinstance(tokens, list) or not all(type(token) is str for token in tokens):
-            raise ValueError(f"vocabulary: expected a list of tokens in {path}, got other values.")
-    elif (path := path.with_suffix(".txt")).is_file():
-        tokens = _lines(read_small_file(path, MAX_VOCABULARY_BYTES).decode(errors="replace"))
-    else:
-        return []
-    if not tokens:
-        raise ValueError(f"vocabulary: expected tokens in {path}, got none.")
-    return tokens if unknown in tokens else [*tokens, unknown]
-
-
-def _lines(text: str) -> list[str]:
-    """Return the lines of a text, as CTranslate2 reads them.
-
-    A carriage return at the end of a line is part of a token, unless every line has one.
-    """
-    lines = text.removesuffix("\n").split("\n") if text else []
-    has_all = all(line.endswith("\r") for line in lines)
-    return [line.removesuffix("\r") for line in lines] if has_all else lines
-
-
-def find_tokenizers(folders: Sequence[Path], vocab: Sequence[Path]) -> tuple[Path, Path]:
-    """Return the paths of the SentencePiece models of source and target.
-
-    Args:
-        folders: the folders in which to look, in this order.
-        vocab: paths that the user passed, which take precedence.
-
-    Raises:
-        ValueError: if they are missing, or the tokenizer is not a SentencePiece model.
-    """
-    if len(vocab) > 2 or (missing := [str(path) for path in vocab if not path.is_file()]):
-        got = f"no {', '.join(missing)}" if len(vocab) <= 2 else f"{len(vocab)} files"
-        raise ValueError(
-            "vocab: expected one SentencePiece model for both sides, or one for the source and "
-            f"one for the target, got {got}."
-        )
-    if vocab:
-        return vocab[0], vocab[-1]
-    for folder, names in itertools.product(folders, TOKENIZER_NAMES):
-        source, target = (folder / name for name in names)
-        if source.is_file() and target.is_file():
-            return source, target
-    if any((folder / "bpe.model").is_file() for folder in folders):
-        raise ValueError(
-            f"tokenizer: expected a SentencePiece model in {folders[-1]}, got bpe.model, for "
-            "Moses's tokenizer and subword-nmt; such a model cannot be imported."
-        )
-    raise ValueError(
-        f"tokenizer: expected source.spm and target.spm, or sentencepiece.model in "
-        f"{' or '.join(map(str, folders))}, got none; copy the SentencePiece models of the "
-        "training there, or pass them (vocab)."
-    )
-
-
-def language_tokens(tokens: Sequence[str], proto: ModelProto) -> dict[str, str]:
-    """Return the language tokens of a vocabulary by language code."""
-    pieces = set(text_pieces(proto))
-    matches = {token: LANGUAGE_TOKEN.fullmatch(token) for token in tokens if token not in pieces}
-    return {next(filter(None, match.groups())): token for token, match in matches.items() if match}
 
 
 def read_sides(
@@ -213,7 +42,7 @@ def read_sides(
     never_predicted: Collection[int],
     starts_with_zeros: bool,
     joint: bool,
-    languages: LanguageTokens | None,
+    passed: PassedTokens,
 ) -> Sides:
     """Return the tokenizers of both sides, with this project's ids.
 
@@ -224,8 +53,8 @@ def read_sides(
         rows: the number of rows of the tables of source and target.
         never_predicted: rows of the target that no translation has.
         starts_with_zeros: whether the decoder's first token has an embedding of zeros.
-        joint: whether source and target share all tables.
-        languages: the language tokens before every source and target. None: the model has none.
+        joint: whether source and target share their table of embeddings.
+        passed: the tokens with every text.
 
     Raises:
         ValueError: if tokens are missing, or do not fit the tables or the SentencePiece models.
@@ -236,8 +65,8 @@ def read_sides(
     _check_tokens(source_tokens, protos[0], paths[0], rows[0], required)
     _check_tokens(target_tokens, protos[1], paths[1], rows[1], [config.eos_token])
     pieces = _rows_of(target_tokens)
-    first = languages.target if languages else config.decoder_start_token
-    start = None if starts_with_zeros else pieces.get(str(first), pieces[config.unk_token])
+    first = pieces.get(str(passed.start), pieces[config.unk_token])
+    start = None if starts_with_zeros else first
     special, extra = _special_rows(config, pieces, protos[1], rows[1], start, never_predicted)
     added = set(text_pieces(protos[0])) - set(source_tokens)
     target = remap_vocabulary(
@@ -260,15 +89,16 @@ def read_sides(
         )
     texts = set(text_pieces(protos[0]))
     tags = [token for token in source.pieces if is_tag(token) and token not in texts]
-    before = [config.bos_token] if config.add_source_bos else []
-    before += [languages.source] if languages else []
-    start_tokens = [config.decoder_start_token] if languages else []
     return Sides(
         SideTokenizer(source, sentencepiece_model(protos[0], source, tags)),
         SideTokenizer(target, sentencepiece_model(protos[1], target)),
         {
-            "source_prefix": _ids_of(source, source_tokens, before, config.unk_token),
-            "target_prefix": _ids_of(target, target_tokens, start_tokens, config.unk_token),
+            name: _ids_of(*side, getattr(passed, name), config.unk_token)
+            for name, side in (
+                ("source_prefix", (source, source_tokens)),
+                ("source_suffix", (source, source_tokens)),
+                ("target_prefix", (target, target_tokens)),
+            )
         },
         len(source_extra),
         len(extra),
@@ -341,7 +171,7 @@ def _special_rows(
 
 
 def _ids_of(
-    vocabulary: Vocabulary, tokens: Sequence[str], names: Sequence[str | None], unknown: str
+    vocabulary: Vocabulary, tokens: Sequence[str], names: Sequence[str], unknown: str
 ) -> tuple[int, ...]:
     """Return the ids of tokens; a token that the vocabulary lacks is unknown."""
     rows = [tokens.index(name if name in tokens else unknown) for name in names]

@@ -8,7 +8,14 @@ from pydantic import ConfigDict, model_validator
 from tfk_transformer.config.model_options import TransformerConfig
 from tfk_transformer.config.record import Record
 
-BART_ACTIVATIONS = {"swish": "silu"}  # other activations have the same name here
+# Activations with another name here. The first of several names is written.
+BART_ACTIVATIONS = {
+    "swish": "silu",
+    "gelu_new": "gelu_tanh",
+    "gelu_pytorch_tanh": "gelu_tanh",
+    "gelu_fast": "gelu_tanh",
+    "quick_gelu": "gelu_sigmoid",
+}
 BART_EPSILON = 1e-5  # of every layer norm
 
 
@@ -27,7 +34,16 @@ class BartConfig(Record):
     encoder_ffn_dim: int
     decoder_ffn_dim: int
     max_position_embeddings: int
-    activation_function: Literal["relu", "gelu", "swish", "silu"]
+    activation_function: Literal[
+        "relu",
+        "gelu",
+        "swish",
+        "silu",
+        "gelu_new",
+        "gelu_pytorch_tanh",
+        "gelu_fast",
+        "quick_gelu",
+    ]
     scale_embedding: bool
     dropout: float = 0.1
     attention_dropout: float = 0.0
@@ -51,7 +67,6 @@ class BartConfig(Record):
         """
         for name, equal_name in (
             ("encoder_attention_heads", "decoder_attention_heads"),
-            ("encoder_ffn_dim", "decoder_ffn_dim"),
             *equal_values,
         ):
             value = getattr(self, name)
@@ -61,10 +76,13 @@ class BartConfig(Record):
 
     def common_options(self) -> dict[str, Any]:
         """Return the `TransformerConfig` options that all families derive from these values."""
+        is_same = self.decoder_ffn_dim == self.encoder_ffn_dim
+        decoder_width = None if is_same else self.decoder_ffn_dim
         return {
             "model_dim": self.d_model,
             "num_heads": self.encoder_attention_heads,
             "ff_dim": self.encoder_ffn_dim,
+            "decoder_ff_dim": decoder_width,
             "encoder_layers": self.encoder_layers,
             "decoder_layers": self.decoder_layers,
             "ff_activation": BART_ACTIVATIONS.get(
@@ -85,13 +103,14 @@ def common_values(config: TransformerConfig) -> dict[str, Any]:
 
     This is the reverse of `common_options`.
     """
-    activations = {ours: theirs for theirs, ours in BART_ACTIVATIONS.items()}
+    activations = {ours: theirs for theirs, ours in reversed(BART_ACTIVATIONS.items())}
     return {
         "d_model": config.model_dim,
         "encoder_layers": config.encoder_layers,
         "decoder_layers": config.decoder_layers,
         **{f"{stack}_attention_heads": config.num_heads for stack in ("encoder", "decoder")},
-        **{f"{stack}_ffn_dim": config.ff_width for stack in ("encoder", "decoder")},
+        "encoder_ffn_dim": config.ff_width,
+        "decoder_ffn_dim": config.decoder_options().ff_width,
         "activation_function": activations.get(config.ff_activation, config.ff_activation),
         "scale_embedding": config.scale_embeddings,
         "dropout": config.dropout,

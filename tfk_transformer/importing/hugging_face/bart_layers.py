@@ -16,6 +16,7 @@ SHARED_TABLE = "model.shared.weight"  # of both sides
 SOURCE_TABLE = "model.encoder.embed_tokens.weight"
 TARGET_TABLE = "model.decoder.embed_tokens.weight"
 OUTPUT_TABLE = "lm_head.weight"
+POSITION_TABLES = ("model.encoder.embed_positions.weight", "model.decoder.embed_positions.weight")
 LOGITS_BIAS = "final_logits_bias"
 OUTPUT_BIAS = "output/bias"  # in a `Transformer`
 # The attention sublayers of a layer, by the family's name: this project's names of the attention
@@ -64,8 +65,9 @@ def _layer(config: TransformerConfig, stack: str, index: int) -> Iterator[tuple[
         yield from _attention(config, f"{ours}/{attention}", f"{theirs}.{name}")
         yield from norm_arrays(config, f"{ours}/{residual}/norm", f"{theirs}.{name}_layer_norm")
     dense = f"{ours}/feed_forward"
-    yield from _dense(f"{dense}/inner", f"{theirs}.fc1", config.model_dim, config.ff_width)
-    yield from _dense(f"{dense}/outer", f"{theirs}.fc2", config.ff_width, config.model_dim)
+    options = config if stack == "encoder" else config.decoder_options()
+    yield from _dense(f"{dense}/inner", f"{theirs}.fc1", config.model_dim, options.ff_width)
+    yield from _dense(f"{dense}/outer", f"{theirs}.fc2", options.ff_width, config.model_dim)
     yield from norm_arrays(config, f"{ours}/ff_residual/norm", f"{theirs}.final_layer_norm")
 
 

@@ -1,4 +1,4 @@
-"""M2M100 and NLLB in Hugging Face's layout: one architecture with two tokenizers."""
+"""M2M100, NLLB and SMaLL-100 in Hugging Face's layout: one architecture with three tokenizers."""
 
 import re
 from collections.abc import Mapping
@@ -8,6 +8,7 @@ from typing import Any, Self
 import numpy as np
 
 from tfk_transformer.config.model_options import TransformerConfig
+from tfk_transformer.config.words import shorten
 from tfk_transformer.importing.hugging_face.bart_config import common_values
 from tfk_transformer.importing.hugging_face.bart_layers import check_sinusoids, read_arrays
 from tfk_transformer.importing.hugging_face.model_folder import (
@@ -23,6 +24,7 @@ from tfk_transformer.importing.hugging_face.multilingual import (
     SENTENCEPIECE_FILE,
     TABLE_NAMES,
     UNUSED_POSITIONS,
+    LanguageLayout,
     MultilingualConfig,
     Tokens,
     added_languages,
@@ -65,11 +67,16 @@ M2M100_TOKENIZERS = (
     "PreTrainedTokenizerFast",
     "TokenizersBackend",
 )
-SMALL100 = re.compile("small-?100", re.IGNORECASE)
+SMALL100 = "SMaLL-100"
+SMALL100_NAME = re.compile("small-?100", re.IGNORECASE)
+LAYOUTS = {
+    SMALL100: LanguageLayout(prefix=("target",), start=("end",)),
+    "NLLB with legacy_behaviour": LanguageLayout(prefix=(), suffix=("source",)),
+}
 
 
 class M2M100Config(MultilingualConfig):
-    """The values of a config.json of M2M100 or NLLB on which results depend."""
+    """The values of a config.json of these families on which results depend."""
 
     family_options = {"positions": "sinusoidal_halves", "position_offset": UNUSED_POSITIONS}
 
@@ -92,29 +99,36 @@ class M2M100Config(MultilingualConfig):
 
 
 def read_m2m100(folder: Path, values: Mapping[str, Any], languages: Languages) -> Imported:
-    """Read a folder of M2M100, which has `vocab.json`, or of NLLB, which has `tokenizer.json`.
+    """Read a folder of M2M100 or SMaLL-100, which have `vocab.json`, or of NLLB, which has
+    `tokenizer.json`.
 
     Args:
         folder: a folder with `sentencepiece.bpe.model`, one of these two files, and weights.
         values: the content of its config.json.
-        languages: codes, for example "de" (M2M100) or "deu_Latn" (NLLB).
+        languages: codes, for example "de" (M2M100) or "deu_Latn" (NLLB). SMaLL-100 needs only the
+            target language.
 
     Raises:
         ValueError: if a language is missing or unknown, files or arrays are missing or do not fit,
             or values are not supported.
     """
     hf_config = M2M100Config(**values)
-    _check_tokenizer_class(folder, values)
-    return read_multilingual(
-        folder, values, languages, hf_config, _read_tokens(folder), _read_weights
-    )
+    tokens = _read_tokens(folder)
+    family = _family(folder, values, tokens.family)
+    tokens = tokens._replace(family=family, layout=LAYOUTS.get(family, tokens.layout))
+    return read_multilingual(folder, values, languages, hf_config, tokens, _read_weights)
 
 
-def _check_tokenizer_class(folder: Path, values: Mapping[str, Any]) -> None:
-    """Refuse models of this architecture with languages in other places, such as SMaLL-100.
+def _family(folder: Path, values: Mapping[str, Any], family: str) -> str:
+    """Return the name of the family, on which the places of the languages depend.
+
+    Args:
+        folder: the folder.
+        values: the content of its config.json.
+        family: the family that its tokenizer's files indicate, M2M100 or NLLB.
 
     Raises:
-        ValueError: if the tokenizer's class or a name of the model indicates such a model.
+        ValueError: if the tokenizer is of another class.
     """
     tokenizer = read_optional_json(folder / TOKENIZER_CONFIG)
     tokenizer_class = tokenizer.get("tokenizer_class")
@@ -122,20 +136,17 @@ def _check_tokenizer_class(folder: Path, values: Mapping[str, Any]) -> None:
     names += [str(tokenizer.get("name_or_path")), folder.resolve().name]
     # The hub's cache names a folder by its commit, two levels below the name of the model.
     names += [part for part in folder.parts[-3:-2] if part.startswith("models--")]
-    if (folder / "tokenization_small100.py").exists() or SMALL100.search(" ".join(names)):
-        tokenizer_class = "SMaLL-100"
+    names.append(str(tokenizer_class))
+    if (folder / "tokenization_small100.py").exists() or SMALL100_NAME.search(" ".join(names)):
+        return SMALL100
     if tokenizer_class not in M2M100_TOKENIZERS:
         raise ValueError(
-            "tokenizer: expected the tokenizer_class M2M100Tokenizer or NllbTokenizer in "
-            f"{folder}, got {tokenizer_class}. Other tokenizers put languages in other places, "
-            "SMaLL-100 the target language before the source; import an M2M100 or NLLB-200 model."
+            "tokenizer: expected the tokenizer_class M2M100Tokenizer, SMALL100Tokenizer or "
+            f"NllbTokenizer in {folder}, got {shorten(repr(tokenizer_class))}; other tokenizers "
+            "may put languages in other places."
         )
-    if tokenizer.get("legacy_behaviour"):
-        raise ValueError(
-            f"tokenizer: expected legacy_behaviour False in {folder / TOKENIZER_CONFIG}, got True, "
-            "which puts the source language after the text; import a model that was trained "
-            "without it."
-        )
+    is_legacy = family == "NLLB" and tokenizer.get("legacy_behaviour")
+    return "NLLB with legacy_behaviour" if is_legacy else family
 
 
 def _read_tokens(folder: Path) -> Tokens:

@@ -17,6 +17,7 @@ from tfk_transformer.importing.hugging_face.bart_config import BartConfig, commo
 from tfk_transformer.importing.hugging_face.bart_layers import (
     LOGITS_BIAS,
     OUTPUT_TABLE,
+    POSITION_TABLES,
     SHARED_TABLE,
     SOURCE_TABLE,
     TARGET_TABLE,
@@ -54,7 +55,6 @@ from tfk_transformer.importing.vocabulary import (
 )
 from tfk_transformer.layers.position_encoding import position_table
 
-MARIAN_POSITIONS = ("model.encoder.embed_positions.weight", "model.decoder.embed_positions.weight")
 # The names that a shared table may have, by `tie_embeddings`.
 SHARED_NAMES = {
     "all": (SHARED_TABLE, SOURCE_TABLE, TARGET_TABLE, OUTPUT_TABLE),
@@ -260,9 +260,9 @@ def _read_weights(
         output = table_array(OUTPUT_TABLE, target_rows, target)
         arrays["output/kernel"] = output._replace(convert=lambda table: table[target.rows].T)
     # Positions are checked separately, and arrays under other names of a shared table are equal.
-    optional = {*MARIAN_POSITIONS, *shared_names}
+    optional = {*POSITION_TABLES, *shared_names}
     bias = Array(LOGITS_BIAS, (1, target_rows), np.ravel)
     weights = read_arrays(file, arrays, optional, target, bias)
     positions = position_table(config.positions, config.max_length, config.model_dim)
-    check_sinusoids(file, MARIAN_POSITIONS, positions, "MarianMT")
+    check_sinusoids(file, POSITION_TABLES, positions, "MarianMT")
     return weights

@@ -1,11 +1,7 @@
-"""Common parts of M2M100, NLLB and mBART-50.
+"""Common parts of M2M100, NLLB, SMaLL-100 and mBART.
 
 These families have language tokens, one embedding table, and layer norms before the sublayers and
-after the stacks. Their encoder reads the source language's token, the source and the end token.
-Their decoder reads the end token, the target language's token and the target.
-
-Here the source language's token is the model's source prefix, and the end token is its target
-prefix. The start token has the row of the target language's token.
+after the stacks. They differ in the places of the language tokens, see `LanguageLayout`.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -18,7 +14,6 @@ from sentencepiece.sentencepiece_model_pb2 import ModelProto
 from tfk_transformer.config.model_options import TransformerConfig
 from tfk_transformer.config.small_files import MAX_VOCABULARY_BYTES
 from tfk_transformer.config.words import shorten
-from tfk_transformer.constants import END_ID
 from tfk_transformer.importing.hugging_face.bart_config import BartConfig
 from tfk_transformer.importing.hugging_face.bart_layers import (
     OUTPUT_TABLE,
@@ -59,6 +54,19 @@ UNUSED_POSITIONS = 2  # rows of a position table before the row of the first pos
 TABLE_NAMES = (SHARED_TABLE, SOURCE_TABLE, TARGET_TABLE, OUTPUT_TABLE)  # of the only table
 
 
+class LanguageLayout(NamedTuple):
+    """The tokens that a family adds to sources and targets.
+
+    Each is the token of a language, "source" or "target", or the end token, "end". The defaults are
+    the tokens of M2M100, NLLB and mBART-50.
+    """
+
+    prefix: tuple[str, ...] = ("source",)  # before a source
+    suffix: tuple[str, ...] = ()  # after the end token of a source
+    # Before a target. The last one is the start token here, which has its row.
+    start: tuple[str, ...] = ("end", "target")
+
+
 class MultilingualConfig(BartConfig):
     """The values of a config.json that these families share."""
 
@@ -70,23 +78,29 @@ class MultilingualConfig(BartConfig):
     def _problems(self, *equal_values: tuple[str, str]) -> Iterator[str]:
         return super()._problems(*equal_values, ("eos_token_id", "decoder_start_token_id"))
 
-    def to_transformer_config(self, vocab_size: int, source_language: int) -> TransformerConfig:
+    def to_transformer_config(
+        self, vocab_size: int, layout: LanguageLayout, ids: Mapping[str, int]
+    ) -> TransformerConfig:
         """Return the configuration of an equivalent `Transformer` for two languages.
 
         Args:
             vocab_size: the size of the vocabulary that both sides share.
-            source_language: the id of the source language's token.
+            layout: the family's layout.
+            ids: the ids of its tokens.
         """
+        additions = len(layout.prefix) + len(layout.suffix)
         return TransformerConfig(
             source_vocab_size=vocab_size,
             target_vocab_size=vocab_size,
             tie_embeddings="all",
-            max_length=self.max_position_embeddings - 1,  # the prefix has one position
+            # Added tokens have positions, too.
+            max_length=self.max_position_embeddings - max(additions, len(layout.start) - 1),
             norm="pre",
             encoder_final_norm=True,
             decoder_final_norm=True,
-            source_prefix=(source_language,),
-            target_prefix=(END_ID,),
+            source_prefix=tuple(ids[name] for name in layout.prefix),
+            source_suffix=tuple(ids[name] for name in layout.suffix),
+            target_prefix=tuple(ids[name] for name in layout.start[:-1]),
             **self.common_options(),
             **self.family_options,
         )
@@ -99,6 +113,7 @@ class Tokens(NamedTuple):
     languages: Mapping[str, int]  # the row of each language's token
     model: ModelProto
     family: str
+    layout: LanguageLayout = LanguageLayout()
 
 
 ReadWeights = Callable[
@@ -129,34 +144,41 @@ def read_multilingual(
         ValueError: if a language is missing or unknown, or files or arrays are missing or do not
             fit.
     """
-    check_languages(languages, tokens.languages, tokens.family)
-    source_row, target_row = (tokens.languages[str(language)] for language in languages)
-    vocabulary = _vocabulary(tokens, hf_config, target_row, folder)
+    layout = tokens.layout
+    sides = {*layout.prefix, *layout.suffix, *layout.start}
+    check_languages(languages, tokens.languages, tokens.family, sides)
+    rows = {
+        side: tokens.languages[language]
+        for side, language in languages._asdict().items()
+        if language is not None
+    }
+    rows["end"] = tokens.pieces[END_PIECE]
+    vocabulary = _vocabulary(tokens, hf_config, rows[layout.start[-1]], folder)
     model = sentencepiece_model(tokens.model, vocabulary)
     # The last id with this row: the start token, which precedes it, may have the same row.
-    source_language = int(np.flatnonzero(vocabulary.rows == source_row)[-1])
-    config = hf_config.to_transformer_config(len(vocabulary.pieces), source_language)
+    ids = {name: int(np.flatnonzero(vocabulary.rows == row)[-1]) for name, row in rows.items()}
+    config = hf_config.to_transformer_config(len(vocabulary.pieces), layout, ids)
     arrays = read_weights(open_arrays(folder), hf_config, config, vocabulary)
     search, notes = convert_search_settings(
         values,
         read_optional_json(folder / GENERATION),
         hf_config.max_position_embeddings,
         [[row] for row in (hf_config.pad_token_id, *tokens.languages.values())],
-        leading_tokens=2,
-        replaced=["forced_bos_token_id"],
+        leading_tokens=len(layout.start),
+        replaced=["forced_bos_token_id", "decoder_start_token_id"],
     )
     return Imported(config, arrays, model, model, tokens.family, search, notes, languages)
 
 
 def _vocabulary(
-    tokens: Tokens, hf_config: MultilingualConfig, target_row: int, folder: Path
+    tokens: Tokens, hf_config: MultilingualConfig, start_row: int, folder: Path
 ) -> Vocabulary:
-    """Return the vocabulary that both sides share; the start token is the target language's.
+    """Return the vocabulary that both sides share; the start token has the row `start_row`.
 
     Raises:
         ValueError: if tokens do not match the configuration.
     """
-    special = special_rows(tokens.pieces)._replace(start=target_row)
+    special = special_rows(tokens.pieces)._replace(start=start_row)
     check_special_rows(special, hf_config.pad_token_id, hf_config.eos_token_id, folder)
     added = set(text_pieces(tokens.model)) - set(tokens.pieces)
     never = {special.pad, *tokens.languages.values()}
@@ -208,9 +230,9 @@ def added_languages(folder: Path) -> dict[str, int]:
 
 
 def multilingual_arrays(
-    file: Arrays, hf_config: MultilingualConfig, config: TransformerConfig, vocabulary: Vocabulary
+    file: Arrays, hf_config: BartConfig, config: TransformerConfig, vocabulary: Vocabulary
 ) -> dict[str, Array]:
-    """Return the arrays that these families share, by their names in a `Transformer`.
+    """Return the arrays that these families and Pegasus share, by their names in a `Transformer`.
 
     The arrays are the layers, the final norms and the table, which both sides and the projection
     share. In a file, the table has one or several of its names.

@@ -1,0 +1,229 @@
+"""Translations of an imported model, compared with the library that the model is from."""
+
+import contextlib
+import importlib.util
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tfk_transformer.importing.checking.library_requests import (
+    LIBRARIES,
+    library_of,
+    library_request,
+)
+from tfk_transformer.importing.checking.model_card import CARD, read_examples
+from tfk_transformer.importing.checking.reference_program import TRANSFORMERS
+from tfk_transformer.importing.ctranslate2_folder import argos
+from tfk_transformer.importing.hub import resolve_model_path
+from tfk_transformer.importing.hugging_face.marian import is_tag
+from tfk_transformer.importing.hugging_face.path_problems import ARGOS_SUFFIX
+from tfk_transformer.pipelines.translator import Translator
+from tfk_transformer.results import Translation
+from tfk_transformer.tokenizers.subword_tokenizer import SubwordTokenizer
+from tfk_transformer.trimming.trimming import TRIMMING
+
+Comparison = dict[str, Any]  # JSON values by name
+
+TEXTS = 5  # to compare
+MAX_TOKENS = 256  # of a text, since both searches take time in proportion
+VOCABULARY_TOKENS = 6  # of a text of random pieces
+SCORE_TOLERANCE = 1e-3  # sums of rounding differences over the tokens of a long translation
+BYTE_PIECE = re.compile(r"<0x([0-9A-F]{2})>")
+UNKNOWN = "<unk>"
+LEFT_OUT = re.compile("[⁇\ufffd]")
+PROGRAM = "tfk_transformer.importing.checking.reference_program"
+# The folder's files are the only ones that the library reads.
+ENVIRONMENT = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_VERBOSITY": "error"}
+
+
+def compare_with_library(
+    model: str | os.PathLike[str], translator: Translator, vocab: Sequence[Path] = ()
+) -> Comparison:
+    """Translate a few texts, and compare tokens, translations and scores with the library that the
+    model is from, if it is installed.
+
+    The texts are the examples in the model card, the probes, and texts of random pieces, up to
+    `TEXTS` in total.
+
+    Args:
+        model: the path or the name on the Hugging Face hub that the translator was imported from.
+        translator: the imported model.
+        vocab: the SentencePiece models that are not in the model's folder.
+
+    Returns:
+        JSON values: `source`, `translation` and `source_from` of an example; `library` with its
+        version; `texts`, their number; `equal_tokens` and `equal_translations`; the
+        `largest_score_difference`, None if the library has no scores; the `first_difference`, if
+        any; and `agrees`. If nothing was compared, `agrees` is None, and `reason` says why.
+    """
+    path = resolve_model_path(model)
+    with contextlib.ExitStack() as stack:
+        if path.suffix == ARGOS_SUFFIX:
+            path = stack.enter_context(argos.unpacked(path))
+        examples = read_examples(path if path.is_dir() else path.parent)
+        ours = _translate(translator, list(_short_texts(translator, examples)))
+        library = library_of(path)
+        reason = _missing(library, translator)
+        theirs = None
+        if reason is None:
+            request = library_request(path, translator, [each.source for each in ours], vocab)
+            theirs, reason = _run(request)
+    first = ours[0].source
+    origin = "probes" if first in translator.probes else "vocabulary"
+    comparison: Comparison = {
+        "source": first,
+        "translation": ours[0].text,
+        "source_from": CARD if first in examples else origin,
+    }
+    if theirs is None:
+        return {**comparison, "library": library, "agrees": None, "reason": reason}
+    version = {"library": f"{library} {theirs['version']}"}
+    return {**comparison, **version, **_compare(translator, ours, request, theirs)}
+
+
+def _translate(translator: Translator, texts: Sequence[str]) -> list[Translation]:
+    """Translate texts with the imported settings, but without drawing tokens."""
+    sampled = translator.search_settings.temperature > 0
+    settings: dict[str, Any] = {"temperature": 0.0} if sampled else {}
+    return translator.translate(texts, split_sentences=False, **settings)
+
+
+def _missing(library: str | None, translator: Translator) -> str | None:
+    """Return the reason why nothing can be compared, if any."""
+    if library is None:
+        return "no library reads Marian's own files with its search"
+    if TRIMMING in translator.origin:
+        return "the vocabulary was cut, so that the library segments texts differently"
+    packages = [name for name in LIBRARIES[library] if importlib.util.find_spec(name) is None]
+    if packages:
+        return f"not installed: pip install {' '.join(packages)}"
+    return None
+
+
+def _short_texts(translator: Translator, examples: Sequence[str]) -> Iterator[str]:
+    """Yield texts that the model reads whole: examples, probes, and texts of random pieces."""
+    tokenizer = translator.source_tokenizer
+    random = np.random.default_rng(0)
+    ids = _word_ids(tokenizer)
+    limit = min(MAX_TOKENS, translator.model.config.max_length - 1)
+    count = min(VOCABULARY_TOKENS, limit)
+    drawn = [random.choice(ids, count).tolist() for _ in range(TEXTS)]
+    texts = list(dict.fromkeys([*examples, *translator.probes, *tokenizer.decode(drawn)]))
+    lengths = map(len, tokenizer.encode(texts))
+    fitting = [text for text, length in zip(texts, lengths, strict=True) if 0 < length <= limit]
+    yield from fitting[:TEXTS]
+
+
+def _word_ids(tokenizer: SubwordTokenizer) -> list[int]:
+    """Return tokens that are words, or else letters, or the bytes of letters.
+
+    Pieces that only the other side of a joint vocabulary uses are left out, since libraries segment
+    texts of them differently.
+    """
+    pieces = tokenizer.pieces_of(range(tokenizer.vocab_size))
+    plain = list(map(_plain, pieces))
+    letters = [row for row, piece in enumerate(plain) if piece.lstrip("▁").isalpha()]
+    words = [row for row in letters if pieces[row].startswith("▁")]
+    texts = tokenizer.decode([[row] for row in words])
+    read = [row for row, ids in zip(words, tokenizer.encode(texts), strict=True) if ids == [row]]
+    ascii_bytes = [row for row in letters if plain[row] != pieces[row] and plain[row].isascii()]
+    return read or ascii_bytes or letters or tokenizer.text_ids()
+
+
+def _run(request: Mapping[str, Any]) -> tuple[dict[str, Any] | None, str | None]:
+    """Return the results of a library, or None and the last line of its messages."""
+    with tempfile.TemporaryDirectory() as folder:
+        results = Path(folder) / "results.json"
+        done = subprocess.run(
+            [sys.executable, "-P", "-m", PROGRAM, str(results)],
+            input=json.dumps(request),
+            env={**os.environ, **ENVIRONMENT},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if done.returncode == 0 and results.is_file():
+            return json.loads(results.read_text(encoding="utf-8")), None
+    lines = done.stderr.strip().splitlines() or [f"exit status {done.returncode}"]
+    return None, f"{request['library']} does not load or run the model: {lines[-1][:300]}"
+
+
+def _compare(
+    translator: Translator,
+    ours: Sequence[Translation],
+    request: Mapping[str, Any],
+    theirs: Mapping[str, Any],
+) -> Comparison:
+    """Return how many tokens and translations are equal, and the first that are not."""
+    rows = list(_rows(translator, ours, request, theirs))
+    same_tokens = [_are_equal(row["tokens"], row["library_tokens"]) for row in rows]
+    same_texts = [_words(row["translation"]) == _words(row["library_translation"]) for row in rows]
+    same = [*map(all, zip(same_tokens, same_texts, strict=True))]
+    pairs = zip(ours, theirs["scores"], strict=True)
+    differences = [abs(result.score - score) for result, score in pairs if score is not None]
+    largest = max(differences, default=None)
+    first = {} if all(same) else {"first_difference": rows[same.index(False)]}
+    return {
+        "texts": len(rows),
+        "equal_tokens": sum(same_tokens),
+        "equal_translations": sum(same_texts),
+        "largest_score_difference": largest,
+        **first,
+        "agrees": all(same) and (largest or 0) <= SCORE_TOLERANCE,
+    }
+
+
+def _rows(
+    translator: Translator,
+    ours: Sequence[Translation],
+    request: Mapping[str, Any],
+    theirs: Mapping[str, Any],
+) -> Iterator[dict[str, Any]]:
+    """Yield the source, the tokens and the translations of each text."""
+    if request["library"] == TRANSFORMERS:
+        tokens = _tokens(translator.source_tokenizer, request["texts"])
+        library_tokens = [list(map(_plain, pieces)) for pieces in theirs["tokens"]]
+        translations = theirs["translations"]
+    else:
+        tokens = library_tokens = request["tokens"]  # the tokens are given to the library
+        target = translator.target_tokenizer
+        translations = target.decode([target.ids_of(pieces) for pieces in theirs["hypotheses"]])
+    names = ("source", "tokens", "library_tokens", "translation", "library_translation")
+    sources = [result.source for result in ours]
+    texts = [result.text for result in ours]
+    for values in zip(sources, tokens, library_tokens, texts, translations, strict=True):
+        yield dict(zip(names, values, strict=True))
+
+
+def _tokens(tokenizer: SubwordTokenizer, texts: Sequence[str]) -> list[list[str]]:
+    return [list(map(_plain, tokenizer.pieces_of(ids))) for ids in tokenizer.encode(texts)]
+
+
+def _plain(piece: str) -> str:
+    """Return a piece as both libraries write it: a byte as a character, a tag without a mark."""
+    if byte := BYTE_PIECE.fullmatch(piece):
+        return chr(int(byte[1], 16))
+    tag = piece.removeprefix("▁")
+    return tag if is_tag(tag) else piece
+
+
+def _words(text: str) -> list[str]:
+    """Return the words of a translation without the signs of unknown tokens and broken bytes, which
+    some libraries leave out.
+    """
+    return LEFT_OUT.sub(" ", text).split()
+
+
+def _are_equal(ours: Sequence[str], theirs: Sequence[str]) -> bool:
+    """Compare tokens. A library may return the text of an unknown token."""
+    return len(ours) == len(theirs) and all(
+        piece in (other, UNKNOWN) for piece, other in zip(ours, theirs, strict=True)
+    )

@@ -1,0 +1,341 @@
+"""T5, flan-T5, mT5, UMT5, MADLAD-400 and ByT5 in Hugging Face's layout.
+
+The family has norms by the root mean square, relative positions, and no biases. Its attention
+scores have no divisor, so the weights of queries are multiplied by it here. The decoder starts with
+the padding token, or with another token that the start token takes the row of.
+"""
+
+import itertools
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Literal, Self
+
+import numpy as np
+from pydantic import ConfigDict, Field, model_validator
+
+from tfk_transformer.config.model_options import TransformerConfig
+from tfk_transformer.config.record import Record
+from tfk_transformer.importing.hugging_face.bart_config import BART_ACTIVATIONS
+from tfk_transformer.importing.hugging_face.bart_layers import (
+    OUTPUT_TABLE,
+    Array,
+    read_arrays,
+)
+from tfk_transformer.importing.hugging_face.model_folder import (
+    GENERATION,
+    TOKENIZER_CONFIG,
+    Arrays,
+    open_arrays,
+    read_optional_json,
+    shared_array_name,
+)
+from tfk_transformer.importing.hugging_face.search_notes import convert_search_settings
+from tfk_transformer.importing.hugging_face.t5_tokens import BYT5, T5Tokens, read_t5_tokens
+from tfk_transformer.importing.imported import Imported
+from tfk_transformer.importing.languages import Languages, check_languages
+from tfk_transformer.importing.text_prefix import with_text_prefix
+from tfk_transformer.importing.vocabulary import (
+    UNIGRAM,
+    Piece,
+    SpecialRows,
+    Vocabulary,
+    remap_vocabulary,
+    sentencepiece_model,
+    text_pieces,
+)
+from tfk_transformer.pipelines.weights import check_sizes
+
+SHARED = "shared.weight"
+TABLES = (SHARED, "encoder.embed_tokens.weight", "decoder.embed_tokens.weight")  # are one table
+# In early files of T5. The class ignores it.
+UNUSED_BIAS = "decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight"
+ACTIVATIONS = ("relu", "gelu", "silu", *BART_ACTIVATIONS)
+# The longest source and target if a folder does not state one. ByT5's tokens are bytes.
+LENGTHS = {False: 512, True: 1024}
+MAX_STATED_LENGTH = 2**16  # transformers states a very large number for no limit
+UNSCALED = (
+    "the folder states tie_word_embeddings False: logits are computed as the model was trained; "
+    "transformers 5 divides them by sqrt(d_model), which changes beams and scores"
+)
+FAMILY_NAMES = {"t5": "T5", "mt5": "mT5", "umt5": "UMT5"}
+# The attention sublayers of a stack: this project's names of the attention and of the residual
+# connection by the family's name.
+SUBLAYERS = {
+    "encoder": {"SelfAttention": ("attention", "attention_residual")},
+    "decoder": {
+        "SelfAttention": ("self_attention", "self_residual"),
+        "EncDecAttention": ("cross_attention", "cross_residual"),
+    },
+}
+TAG = re.compile("<2([A-Za-z_-]+)>")  # of a target language, in MADLAD-400
+ROLES = {"query": "q", "key": "k", "value": "v"}
+
+
+class T5Config(Record):
+    """The values of a config.json of the T5 family on which results depend."""
+
+    model_config = ConfigDict(extra="ignore")
+    proposes_values = False
+
+    model_type: Literal["t5", "mt5", "umt5"]
+    is_encoder_decoder: Literal[True] = True
+    vocab_size: int
+    d_model: int
+    d_kv: int
+    d_ff: int
+    num_layers: int
+    num_decoder_layers: int | None = None
+    num_heads: int
+    relative_attention_num_buckets: int = 32
+    relative_attention_max_distance: int = 128
+    dropout_rate: float = 0.1
+    layer_norm_epsilon: float = 1e-6
+    feed_forward_proj: str = ""
+    tie_word_embeddings: bool = True
+    scale_decoder_outputs: bool | None = None
+    n_positions: int | None = Field(default=None, gt=1)
+    pad_token_id: int = 0
+    eos_token_id: int = 1
+    decoder_start_token_id: int | None = None
+
+    @model_validator(mode="after")
+    def _check_activation(self) -> Self:
+        if self.activation not in ACTIVATIONS:
+            raise ValueError(
+                "feed_forward_proj: expected one of "
+                f"{', '.join(ACTIVATIONS)}, with or without gated-, got {self.feed_forward_proj}"
+            )
+        return self
+
+    @property
+    def projection(self) -> str:
+        """The kind of the feed-forward block, such as "gated-gelu"."""
+        return self.feed_forward_proj or ("relu" if self.model_type == "t5" else "gated-gelu")
+
+    @property
+    def activation(self) -> str:
+        """The family's name of the activation."""
+        # "gated-gelu" always meant the approximation.
+        gated_gelu = self.projection == "gated-gelu"
+        return "gelu_new" if gated_gelu else self.projection.removeprefix("gated-")
+
+    @property
+    def start_row(self) -> int:
+        """The row of the decoder's first token."""
+        start = self.decoder_start_token_id
+        return self.pad_token_id if start is None else start
+
+    @property
+    def scales_output(self) -> bool:
+        """Whether the decoder's output is divided by sqrt(d_model)."""
+        if self.scale_decoder_outputs is not None:
+            return self.scale_decoder_outputs
+        return self.tie_word_embeddings and self.model_type != "mt5"
+
+    def to_transformer_config(self, vocab_size: int, tied: bool, length: int) -> TransformerConfig:
+        """Return the configuration of an equivalent `Transformer`.
+
+        Args:
+            vocab_size: the size of the vocabulary that both sides share.
+            tied: whether the projection to the vocabulary is the embedding table.
+            length: the longest source and target.
+        """
+        activation = self.activation
+        return TransformerConfig(
+            source_vocab_size=vocab_size,
+            target_vocab_size=vocab_size,
+            split_sentences=False,
+            tie_embeddings="all" if tied else "inputs",
+            max_length=length,
+            model_dim=self.d_model,
+            num_heads=self.num_heads,
+            key_dim=self.d_kv,
+            value_dim=self.d_kv,
+            ff_dim=self.d_ff,
+            ff_activation=BART_ACTIVATIONS.get(activation, activation),
+            ff_gated=self.projection.startswith("gated-"),
+            ff_bias=False,
+            encoder_layers=self.num_layers,
+            decoder_layers=self.num_decoder_layers or self.num_layers,
+            norm_type="rms",
+            norm_epsilon=self.layer_norm_epsilon,
+            positions="relative_by_layer" if self.model_type == "umt5" else "relative",
+            position_buckets=self.relative_attention_num_buckets,
+            position_max_distance=self.relative_attention_max_distance,
+            scale_embeddings=False,
+            dropout=self.dropout_rate,
+            attention_dropout=self.dropout_rate,
+            ff_dropout=self.dropout_rate,
+            output_bias=True,
+        )
+
+
+def read_t5(folder: Path, values: Mapping[str, Any], languages: Languages) -> Imported:
+    """Read a folder of the T5 family.
+
+    Args:
+        folder: a folder with weights, and with `spiece.model` or `tokenizer.json` unless its
+            tokenizer is ByT5's.
+        values: the content of its config.json.
+        languages: the languages that the model reads and writes. Of MADLAD-400, the target
+            language, such as "de", becomes the prefix "<2de>" of every source. Without it, and in
+            other models, the texts say what is asked for.
+
+    Raises:
+        ValueError: if files or arrays are missing or do not fit, or values are not supported.
+    """
+    generation = read_optional_json(folder / GENERATION)
+    # transformers 5 writes this token only into the other file.
+    start = {"decoder_start_token_id": generation.get("decoder_start_token_id")}
+    values = {**start, **values}
+    hf_config = T5Config(**values)
+    tokens = read_t5_tokens(folder, values)
+    vocabulary = _vocabulary(tokens, hf_config)
+    can_add = tokens.model.trainer_spec.model_type == UNIGRAM
+    model = sentencepiece_model(tokens.model, vocabulary, tokens.added if can_add else ())
+    file = open_arrays(folder)
+    length = _length(folder, values, generation, hf_config)
+    config = hf_config.to_transformer_config(len(vocabulary.pieces), is_tied(file, values), length)
+    arrays = _read_weights(file, hf_config, config, vocabulary)
+    search, notes = convert_search_settings(
+        {**values, "decoder_start_token_id": hf_config.start_row},
+        generation,
+        length,
+        [[hf_config.pad_token_id]],
+    )
+    if tokens.added and not can_add:
+        notes += (f"added tokens are text here: {', '.join(tokens.added[:5])}, …",)
+    if hf_config.model_type == "umt5" and not hf_config.scales_output:
+        notes += (UNSCALED,)
+    family = FAMILY_NAMES[hf_config.model_type]
+    imported = Imported(config, arrays, model, model, family, search, notes)
+    tags = {tag[1]: piece for piece in tokens.pieces if (tag := TAG.fullmatch(piece))}
+    if languages.target is None or not tags:
+        return imported
+    check_languages(languages._replace(source=None), tags, "MADLAD-400", required=["target"])
+    return with_text_prefix(imported, tags[languages.target])._replace(languages=languages)
+
+
+def is_tied(file: Arrays, values: Mapping[str, Any]) -> bool:
+    """Return whether the projection to the vocabulary is the embedding table.
+
+    transformers ties them, unless a file has both and they differ.
+    """
+    if OUTPUT_TABLE not in file.shapes:
+        return True
+    table = next((name for name in TABLES if name in file.shapes), None)
+    return table is None or np.array_equal(file.read(table), file.read(OUTPUT_TABLE))
+
+
+def _vocabulary(tokens: T5Tokens, hf_config: T5Config) -> Vocabulary:
+    """Return the vocabulary that both sides share.
+
+    The rows of a table that no piece has stay, since the model may predict them.
+    """
+    types = {piece.piece: piece.type for piece in tokens.model.pieces}
+    special = SpecialRows(
+        pad=hf_config.pad_token_id,
+        start=hf_config.start_row,
+        end=hf_config.eos_token_id,
+        unknown=next(
+            row for piece, row in tokens.pieces.items() if types.get(piece) == Piece.UNKNOWN
+        ),
+    )
+    added = set(text_pieces(tokens.model)) - set(tokens.pieces)
+    return remap_vocabulary(tokens.pieces, hf_config.vocab_size, special, added)
+
+
+def _length(
+    folder: Path,
+    values: Mapping[str, Any],
+    generation: Mapping[str, Any],
+    hf_config: T5Config,
+) -> int:
+    """Return the longest source and target, which the family's positions do not limit."""
+    tokenizer = read_optional_json(folder / TOKENIZER_CONFIG)
+    is_bytes = {**values, **tokenizer}.get("tokenizer_class") == BYT5
+    stated = [
+        hf_config.n_positions,
+        tokenizer.get("model_max_length"),
+        *(settings.get("max_length") for settings in (values, generation)),
+    ]
+    usable = [n for n in stated if type(n) is int and 0 < n <= MAX_STATED_LENGTH]
+    return max([LENGTHS[is_bytes], *usable])
+
+
+def _read_weights(
+    file: Arrays, hf_config: T5Config, config: TransformerConfig, vocabulary: Vocabulary
+) -> dict[str, np.ndarray]:
+    """Return all weights of the model, read from a file.
+
+    Raises:
+        ValueError: if the arrays of the file do not match the configuration.
+    """
+    check_sizes(config, file.shapes, file.path)
+    shape = (hf_config.vocab_size, hf_config.d_model)
+    names = (*TABLES, OUTPUT_TABLE) if config.tie_embeddings == "all" else TABLES
+    arrays = dict(itertools.chain(_stack("encoder", config), _stack("decoder", config)))
+    arrays["source_embedding/embeddings"] = Array(
+        shared_array_name(file, names), shape, lambda table: table[vocabulary.rows]
+    )
+    if config.tie_embeddings != "all":
+        arrays["output/kernel"] = Array(OUTPUT_TABLE, shape, lambda table: table[vocabulary.rows].T)
+    if hf_config.scales_output:
+        scale = np.float32(hf_config.d_model**-0.5)
+        norm = arrays["decoder/final_norm/gamma"]
+        arrays["decoder/final_norm/gamma"] = norm._replace(convert=lambda gamma: gamma * scale)
+    return read_arrays(file, arrays, {*names, UNUSED_BIAS}, vocabulary)
+
+
+def _stack(stack: str, config: TransformerConfig) -> Iterator[tuple[str, Array]]:
+    """Yield the arrays of the encoder or the decoder by their names in a `Transformer`."""
+    by_layer = config.positions == "relative_by_layer"
+    width = (config.model_dim,)
+    for layer in range(getattr(config, f"{stack}_layers")):
+        ours = f"{stack}/layer_{layer}"
+        theirs = f"{stack}.block.{layer}.layer"
+        for index, (name, (attention, residual)) in enumerate(SUBLAYERS[stack].items()):
+            yield from _attention(config, f"{ours}/{attention}", f"{theirs}.{index}.{name}")
+            norm = Array(f"{theirs}.{index}.layer_norm.weight", width)
+            yield f"{ours}/{residual}/norm/gamma", norm
+        last = len(SUBLAYERS[stack])
+        yield from _feed_forward(config, ours, f"{theirs}.{last}.DenseReluDense")
+        yield f"{ours}/ff_residual/norm/gamma", Array(f"{theirs}.{last}.layer_norm.weight", width)
+        if by_layer or layer == 0:
+            number = f"_{layer}" if by_layer else ""
+            yield (
+                f"{stack}/relative_positions{number}/table",
+                Array(
+                    f"{theirs}.0.SelfAttention.relative_attention_bias.weight",
+                    (config.position_buckets, config.num_heads),
+                ),
+            )
+    yield f"{stack}/final_norm/gamma", Array(f"{stack}.final_layer_norm.weight", width)
+
+
+def _attention(config: TransformerConfig, ours: str, theirs: str) -> Iterator[tuple[str, Array]]:
+    heads = (config.num_heads, config.query_width)  # H, K
+    width = config.model_dim  # D
+    joined = config.num_heads * config.query_width  # H*K
+    divisor = np.float32(config.query_width**0.5)
+
+    def split_heads(weight: np.ndarray) -> np.ndarray:  # (H*K, D) -> (H, D, K)
+        return weight.reshape(*heads, width).transpose(0, 2, 1)
+
+    def split_query(weight: np.ndarray) -> np.ndarray:
+        return split_heads(weight) * divisor
+
+    for role, name in ROLES.items():
+        convert = split_query if role == "query" else split_heads
+        yield f"{ours}/{role}", Array(f"{theirs}.{name}.weight", (joined, width), convert)
+    yield f"{ours}/output", Array(f"{theirs}.o.weight", (width, joined), np.transpose)
+
+
+def _feed_forward(config: TransformerConfig, ours: str, theirs: str) -> Iterator[tuple[str, Array]]:
+    path = f"{ours}/feed_forward"
+    names = {"inner": "wi_0", "linear": "wi_1"} if config.ff_gated else {"inner": "wi"}
+    inner = (config.ff_width, config.model_dim)
+    for part, name in names.items():
+        yield f"{path}/{part}/kernel", Array(f"{theirs}.{name}.weight", inner, np.transpose)
+    yield f"{path}/outer/kernel", Array(f"{theirs}.wo.weight", inner[::-1], np.transpose)

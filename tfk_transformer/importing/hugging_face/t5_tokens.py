@@ -1,0 +1,223 @@
+"""The tokens of the T5 family: SentencePiece models, `tokenizer.json`, and the bytes of ByT5."""
+
+import base64
+import binascii
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from sentencepiece.sentencepiece_model_pb2 import ModelProto, NormalizerSpec, TrainerSpec
+
+from tfk_transformer.config.small_files import MAX_VOCABULARY_BYTES
+from tfk_transformer.importing.hugging_face.model_folder import (
+    TOKENIZER_CONFIG,
+    check_model_files,
+    read_optional_json,
+)
+from tfk_transformer.importing.vocabulary import (
+    END_PIECE,
+    PAD_PIECE,
+    UNIGRAM,
+    UNKNOWN_PIECE,
+    Piece,
+    parse_sentencepiece,
+    read_sentencepiece,
+)
+
+T5_SENTENCEPIECE = "spiece.model"
+T5_FAST_TOKENIZER = "tokenizer.json"
+BYT5 = "ByT5Tokenizer"
+BYT5_SPECIALS = (PAD_PIECE, END_PIECE, UNKNOWN_PIECE)  # rows 0 to 2; the bytes follow
+# SentencePiece needs an ordinary piece. No text has these characters, which are not assigned.
+SPARE_PIECE = "\ufdd0\ufdd1"
+IN_TEXTS = (Piece.NORMAL, Piece.BYTE)  # the types of pieces that are not added tokens
+WORD_MARK = "\u2581"  # of SentencePiece
+SENTINELS = 100  # of a T5 folder that states no other number
+# The parts of a tokenizer.json that transformers makes from a SentencePiece model.
+NORMALIZERS = {"Precompiled", "Replace", "Strip"}
+PRE_TOKENIZERS = {"WhitespaceSplit", "Metaspace"}
+
+
+class T5Tokens(NamedTuple):
+    """The tokens of a folder."""
+
+    pieces: Mapping[str, int]  # the row of each piece
+    model: ModelProto
+    added: tuple[str, ...]  # tokens that texts have and that `model` does not segment into
+
+
+def read_t5_tokens(folder: Path, values: Mapping[str, Any]) -> T5Tokens:
+    """Read the tokens of a folder.
+
+    Args:
+        folder: a folder with `spiece.model` or `tokenizer.json`, or one of ByT5, which needs no
+            file.
+        values: the content of its config.json.
+
+    Raises:
+        ValueError: if a file is missing or broken, or if its `tokenizer.json` was not made from a
+            SentencePiece model of type unigram.
+    """
+    tokenizer = read_optional_json(folder / TOKENIZER_CONFIG)
+    if {**values, **tokenizer}.get("tokenizer_class") == BYT5:
+        names = [*BYT5_SPECIALS, *(f"<0x{byte:02X}>" for byte in range(256))]
+        return T5Tokens({name: row for row, name in enumerate(names)}, byte_model(), ())
+    fast = read_optional_json(folder / T5_FAST_TOKENIZER, MAX_VOCABULARY_BYTES)
+    if (folder / T5_SENTENCEPIECE).is_file() or not fast:
+        check_model_files(folder, [T5_SENTENCEPIECE])
+        model = read_sentencepiece(folder / T5_SENTENCEPIECE)
+    else:
+        model = _model_of_json(fast, folder / T5_FAST_TOKENIZER)
+    pieces = {piece.piece: row for row, piece in enumerate(model.pieces)}
+    rows = set(pieces.values())
+    named = {
+        token: row
+        for token, row in _added_tokens(fast, tokenizer, len(pieces))
+        if row < int(values.get("vocab_size", 0))
+    }
+    pieces |= {
+        token: row for token, row in named.items() if token not in pieces and row not in rows
+    }
+    texts = {piece.piece for piece in model.pieces if piece.type in IN_TEXTS}
+    special = {PAD_PIECE, END_PIECE, UNKNOWN_PIECE, *_special_tokens(tokenizer)}
+    added = [
+        token
+        for token in (*named, *_user_defined(model))
+        if token in pieces and not {token, f"{WORD_MARK}{token}"} & (texts | special)
+    ]
+    return T5Tokens(pieces, model, tuple(dict.fromkeys(added)))
+
+
+def _user_defined(model: ModelProto) -> list[str]:
+    """Return the pieces that transformers splits texts at, such as the languages of MADLAD-400.
+
+    SentencePiece gives a blank before such a piece a token, and transformers does not.
+    """
+    if model.trainer_spec.model_type != UNIGRAM:
+        return []
+    defined = [piece.piece for piece in model.pieces if piece.type == Piece.USER_DEFINED]
+    return [piece for piece in defined if not piece.startswith(WORD_MARK)]
+
+
+def byte_model() -> ModelProto:
+    """Return a SentencePiece model that segments texts into the bytes of ByT5."""
+    pieces = [Piece(piece=name, score=0.0, type=Piece.CONTROL) for name in BYT5_SPECIALS]
+    pieces[-1].type = Piece.UNKNOWN
+    pieces += [Piece(piece=f"<0x{byte:02X}>", score=0.0, type=Piece.BYTE) for byte in range(256)]
+    pieces.append(Piece(piece=SPARE_PIECE, score=-1.0, type=Piece.NORMAL))
+    normalizer = NormalizerSpec(
+        name="identity",
+        add_dummy_prefix=False,
+        remove_extra_whitespaces=False,
+        escape_whitespaces=False,
+    )
+    trainer = _trainer(pieces, byte_fallback=True)
+    return ModelProto(pieces=pieces, trainer_spec=trainer, normalizer_spec=normalizer)
+
+
+def _trainer(pieces: list[Piece], byte_fallback: bool) -> TrainerSpec:
+    unknown = next(row for row, piece in enumerate(pieces) if piece.type == Piece.UNKNOWN)
+    return TrainerSpec(
+        model_type=UNIGRAM,
+        vocab_size=len(pieces),
+        byte_fallback=byte_fallback,
+        unk_id=unknown,
+        bos_id=-1,
+        eos_id=-1,
+        pad_id=-1,
+    )
+
+
+def _added_tokens(
+    fast: Mapping[str, Any], tokenizer: Mapping[str, Any], num_pieces: int
+) -> Iterator[tuple[str, int]]:
+    """Yield the tokens that were added to the pieces, and their rows.
+
+    Args:
+        fast: the content of tokenizer.json, empty if there is none.
+        tokenizer: the content of tokenizer_config.json.
+        num_pieces: the number of pieces of the SentencePiece model.
+    """
+    listed = fast.get("added_tokens", [])
+    tokens = {token.get("content"): token.get("id") for token in _dictionaries(listed)}
+    decoder = tokenizer.get("added_tokens_decoder", {})
+    for row, token in decoder.items() if isinstance(decoder, dict) else ():
+        if isinstance(token, dict) and str(row).isdecimal():
+            tokens[token.get("content")] = int(row)
+    if not tokens:
+        # In a folder of earlier versions, the sentinels follow the pieces, the last one first.
+        count = tokenizer.get("extra_ids", SENTINELS)
+        count = count if type(count) is int and 0 <= count < num_pieces else 0
+        tokens = {f"<extra_id_{i}>": num_pieces + count - 1 - i for i in range(count)}
+    for token, row in tokens.items():
+        if isinstance(token, str) and type(row) is int:
+            yield token, row
+
+
+def _dictionaries(values: object) -> list[dict[str, Any]]:
+    listed = values if isinstance(values, list) else []
+    return [value for value in listed if isinstance(value, dict)]
+
+
+def _special_tokens(tokenizer: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the special tokens of tokenizer_config.json, which are not text."""
+    for name in ("bos_token", "eos_token", "pad_token", "unk_token", "cls_token", "sep_token"):
+        token = tokenizer.get(name)
+        yield str(token.get("content") if isinstance(token, dict) else token)
+
+
+def _model_of_json(fast: Mapping[str, Any], path: Path) -> ModelProto:
+    """Return the SentencePiece model from which a tokenizer.json was made.
+
+    Raises:
+        ValueError: if it was made otherwise, or is broken.
+    """
+    model = fast.get("model")
+    model = model if isinstance(model, dict) else {}
+    normalizers = _parts(fast.get("normalizer"), "normalizers")
+    pre_tokenizers = _parts(fast.get("pre_tokenizer"), "pretokenizers")
+    types = {part.get("type") for part in normalizers}
+    pre_types = {part.get("type") for part in pre_tokenizers}
+    is_unigram = model.get("type", "Unigram") == "Unigram" and "unk_id" in model
+    if not (is_unigram and types <= NORMALIZERS and "Metaspace" in pre_types <= PRE_TOKENIZERS):
+        raise ValueError(
+            f"tokenizer: expected {T5_SENTENCEPIECE}, or a {T5_FAST_TOKENIZER} made from a "
+            f"SentencePiece model of type unigram, in {path.parent}, got {path} with the model "
+            f"{model.get('type', 'Unigram')}, the normalizers {_listed(types)} and the "
+            f"pre-tokenizers {_listed(pre_types)}; copy {T5_SENTENCEPIECE} of the original model "
+            "into the folder."
+        )
+    try:
+        charsmaps = [
+            base64.b64decode(str(part.get("precompiled_charsmap")))
+            for part in normalizers
+            if part.get("type") == "Precompiled"
+        ]
+        added = {token["content"] for token in _dictionaries(fast.get("added_tokens", []))}
+        pieces = [
+            Piece(piece=text, score=score, type=Piece.CONTROL if text in added else Piece.NORMAL)
+            for text, score in model["vocab"]
+        ]
+        pieces[model["unk_id"]].type = Piece.UNKNOWN
+    except (KeyError, TypeError, ValueError, IndexError, binascii.Error) as error:
+        raise ValueError(
+            f"tokenizer: expected pieces with scores, unk_id and a charsmap in {path}, got "
+            f"{type(error).__name__}: {error}."
+        ) from None
+    normalizer = NormalizerSpec(
+        name="precompiled", precompiled_charsmap=charsmaps[0] if charsmaps else b""
+    )
+    trainer = _trainer(pieces, bool(model.get("byte_fallback")))
+    proto = ModelProto(pieces=pieces, trainer_spec=trainer, normalizer_spec=normalizer)
+    return parse_sentencepiece(proto.SerializeToString(), str(path))
+
+
+def _parts(value: object, name: str) -> list[dict[str, Any]]:
+    """Return the parts of a sequence of a tokenizer.json, or the only part."""
+    if not isinstance(value, dict):
+        return []
+    return _dictionaries(value.get(name)) if value.get("type") == "Sequence" else [value]
+
+
+def _listed(types: set[Any]) -> str:
+    return ", ".join(sorted(map(str, types))) or "none"

@@ -1,0 +1,166 @@
+"""Folders of Marian's files: the model, the SentencePiece models, languages and search settings.
+
+The names are those of OPUS-MT, of Bergamot's students (browsermt/students) and of Firefox's models
+(mozilla/firefox-translations-models).
+"""
+
+import math
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from tfk_transformer.config.small_files import MAX_CONFIG_BYTES, read_json_object, read_small_file
+from tfk_transformer.config.words import shorten
+from tfk_transformer.importing.hugging_face.path_problems import (
+    BINARY,
+    GZIP,
+    NPZ,
+    is_marian_file,
+)
+from tfk_transformer.importing.languages import Languages
+from tfk_transformer.importing.marian_files.options import MAX_LENGTH, parse_yaml
+from tfk_transformer.sentences.languages import is_language
+
+SENTENCEPIECE = ".spm"
+OPTIMIZER = ".optimizer.npz"  # of a training run, without a model
+METADATA = "metadata.json"  # of Firefox's models
+FIREFOX_NAME = re.compile(r"model\.([a-z]{2})([a-z]{2})\.")
+SOURCE_NAMES = ("srcvocab", "source", "src")
+TARGET_NAMES = ("trgvocab", "target", "trg")
+DECODER_FILES = ("*decoder*.yml", "config*.yml")
+# Options of Marian's decoder: the defaults, and the values with which Firefox translates.
+DECODER_DEFAULTS = {"beam-size": 12, "normalize": 0.0, "max-length-factor": 3.0}
+# The largest values that are imported.
+MAX_BEAMS = 64
+MAX_PENALTY = 10
+MAX_FACTOR = 1000
+FIREFOX_VALUES: dict[str, Any] = {"beam-size": 1, "normalize": 1.0, "max-length-factor": 2.0}
+
+
+def model_in(folder: Path) -> Path:
+    """Return the model in a folder: an .npz file, or else a .bin file, which is often quantized.
+
+    Raises:
+        ValueError: if there are several.
+    """
+    for suffix in (NPZ, BINARY):
+        models = sorted(
+            path
+            for path in folder.glob(f"*{suffix}")
+            if is_marian_file(path) and not path.name.endswith(OPTIMIZER)
+        )
+        if len(models) > 1:
+            names = ", ".join(path.name for path in models[:5])
+            raise ValueError(
+                f"folder: expected one {suffix} file of Marian in {folder}, got {len(models)}, "
+                f"{names}; pass the path of the one to import."
+            )
+        if models:
+            return models[0]
+    raise ValueError(f"folder: expected an {NPZ} or {BINARY} file of Marian in {folder}, got none.")
+
+
+def model_languages(model: Path) -> Languages:
+    """Return the languages in metadata.json next to a model, or in its name, if there are any."""
+    metadata = model.parent / METADATA
+    if metadata.is_file():
+        values = read_json_object(metadata)
+        codes = [values.get(name) for name in ("sourceLanguage", "targetLanguage")]
+        return Languages(*(code if is_language(code) else None for code in codes))
+    match = FIREFOX_NAME.match(model.name)
+    return Languages(*match.groups()) if match else Languages()
+
+
+def check_rows(model: Path) -> None:
+    """Refuse a model of OPUS-MT, whose rows are in a vocabulary of Marian next to it.
+
+    Raises:
+        ValueError: with the path of the vocabulary.
+    """
+    if lists := sorted(model.parent.glob("*vocab*.yml")):
+        raise ValueError(
+            f"vocab: expected SentencePiece models whose ids are the model's rows, got {lists[0]}, "
+            "which has other rows; import the folder of transformers that it was converted to, "
+            "such as Helsinki-NLP/opus-mt-en-de."
+        )
+
+
+def find_vocab(path: Path) -> list[Path]:
+    """Return the SentencePiece models next to a file: one for both sides, or source and target.
+
+    Raises:
+        ValueError: if there is none, or it is not clear which sides they are for.
+    """
+    folder = path.parent
+    languages = model_languages(path)
+    models = sorted(folder.glob(f"*{SENTENCEPIECE}"))
+    if len(models) == 1:
+        return models
+    sources = _named(models, (*SOURCE_NAMES, languages.source))
+    targets = _named(models, (*TARGET_NAMES, languages.target))
+    if len(models) == 2 and len(sources) == len(targets) == 1 and sources != targets:
+        return [*sources, *targets]
+    compressed = sorted(folder.glob(f"*{SENTENCEPIECE}{GZIP}"))
+    remedy = f"run gunzip {compressed[0]}" if compressed else "pass them (vocab)"
+    names = ", ".join(path.name for path in models[:5]) or "none"
+    raise ValueError(
+        f"vocab: expected one SentencePiece model (*{SENTENCEPIECE}) in {folder}, or one for the "
+        f"source and one for the target, got {names}; {remedy}."
+    )
+
+
+def _named(paths: Sequence[Path], names: Sequence[str | None]) -> list[Path]:
+    """Return the paths that have one of these names between the dots of their names."""
+    return [path for path in paths if set(path.name.split(".")) & set(names)]
+
+
+def decoder_options(model: Path) -> dict[str, Any]:
+    """Return the options of Marian's decoder in a YAML file next to a model.
+
+    Of several files, the one that names the model is read. The result is empty if there is none.
+    """
+    paths = {path for pattern in DECODER_FILES for path in model.parent.glob(pattern)}
+    texts = {path: read_small_file(path, MAX_CONFIG_BYTES) for path in sorted(paths)}
+    options = [parse_yaml(text, path, str(path)) for path, text in texts.items()]
+    naming = [values for values in options if model.name in str(values.get("models"))]
+    others = [values for values in options if "beam-size" in values and "models" not in values]
+    if naming or others:
+        return (naming or others)[0]
+    is_firefox = (model.parent / METADATA).is_file() or FIREFOX_NAME.match(model.name)
+    return FIREFOX_VALUES if is_firefox else {}
+
+
+def search_settings(values: dict[str, Any]) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """Return the search settings of this library for options of Marian's decoder, and notes.
+
+    Both are empty without options. Marian limits lengths by the length of the source only.
+    """
+    if not values:
+        return {}, ()
+    beam_size = max(1, int(_number(values, "beam-size", MAX_BEAMS)))
+    search = {
+        "beam_size": beam_size,
+        "length_penalty": _number(values, "normalize", MAX_PENALTY),
+        "length_penalty_form": "length",
+        "max_length": MAX_LENGTH,
+        "max_length_factor": _number(values, "max-length-factor", MAX_FACTOR),
+    }
+    notes = []
+    if beam_size > 1:
+        notes.append(
+            "the search of Marian removes complete hypotheses from its beam; here, beam_size open "
+            "hypotheses remain"
+        )
+    if penalty := values.get("word-penalty"):
+        notes.append(f"word-penalty {shorten(str(penalty))} is not imported")
+    return search, tuple(notes)
+
+
+def _number(values: dict[str, Any], name: str, maximum: int) -> float:
+    """Return a value between 0 and a maximum, or Marian's default if it is not a number."""
+    value = values.get(name)
+    is_nan = isinstance(value, float) and math.isnan(value)
+    if is_nan or not isinstance(value, int | float):
+        value = DECODER_DEFAULTS[name]
+    return float(min(max(0, value), maximum))
