@@ -47,6 +47,7 @@ TITLES = {
     "results": "Results",
     "tokenizers": "Tokenizers",
     "training": "Training",
+    "trimming": "Trimming vocabularies",
 }
 # Translators and classifiers inherit the methods of these modules, whose page shows them.
 SHOWN_WITH_THEIR_BASE = {

@@ -32,7 +32,7 @@ def test_inspect_describes_onnx_file(exported, translator, name, signature):
     assert inputs[1]["default"] == {"generate": [[0]], "translate": [""]}[name]
     # The model's.
     assert {t["name"]: t["default"] for t in inputs[2:]} == {
-        **SearchSettings().as_dict(),
+        **SearchSettings().as_numbers(),
         "max_length": 32,
     }
     assert found["files"] == {path.name: path.stat().st_size}

@@ -83,6 +83,23 @@ HELD_BY_CTRANSLATE2 = {
         "attention_bias": True,
     },
     "wide heads": {"key_dim": 5, "value_dim": 5},
+    "T5 1.1": {
+        "norm_type": "rms",
+        "positions": "relative",
+        "position_buckets": 6,
+        "position_max_distance": 9,
+        "ff_gated": True,
+        "ff_bias": False,
+        "ff_activation": "gelu_tanh",
+        "tie_embeddings": "inputs",
+    },
+    "tables by layer, norms of embeddings, unlike widths": {
+        "positions": "relative_by_layer",
+        "position_max_distance": 40,
+        "embedding_norm": True,
+        "ff_activation": "gelu_sigmoid",
+        "decoder_ff_dim": 11,
+    },
 }
 FAMILY = {"norm": "post", "norm_epsilon": 1e-5, "positions": "sinusoidal_paper_halves"}
 
@@ -136,7 +153,7 @@ def test_ctranslate2_matches_model(options, tmp_path):
         settings = SearchSettings(
             beam_size=beam_size, length_penalty=0, max_length_factor=1000, max_length=20
         )
-        ours = translator.functions.generate(ids, Limits(**settings.as_dict()))
+        ours = translator.functions.generate(ids, Limits(**settings.as_numbers()))
         limits = {
             "beam_size": beam_size,
             "length_penalty": 0,
@@ -188,7 +205,7 @@ def test_ctranslate2_uses_shortlist(beam_size, tmp_path):
         engine.translate_batch(texts, use_vmap=use, max_batch_size=1, **options)
         for use in (True, False)
     )
-    wanted = ours.functions.generate(padded(sources), Limits(**settings.as_dict()))
+    wanted = ours.functions.generate(padded(sources), Limits(**settings.as_numbers()))
     rows = [[tokens[i] for i in row if i > END_ID] for row in wanted.ids.numpy()[:, 0]]
     same = [result.hypotheses[0] == row for result, row in zip(found, rows, strict=True)]
     assert all(same) if beam_size == 1 else sum(same) >= 0.99 * len(same)
@@ -239,7 +256,8 @@ def test_marian_folder_round_trip(tied, tmp_path):
     read = import_model(tmp_path / "folder")
     assert_same(read, translator)
     assert read.languages == ("de", None)
-    assert read.origin["search"] == {"beam_size": 4, "max_length": model.config.max_length - 1}
+    assert read.search["beam_size"] == 4
+    assert read.search["max_length"] == model.config.max_length - 1
     assert not [note for note in read.origin["notes"] if "bad_words_ids" in note]
 
 
@@ -413,7 +431,7 @@ print(json.dumps([target.decode(result.hypotheses[0]).strip() for result in foun
     assert done.returncode == 0, done.stderr
     ids = translator.source_tokenizer.encode(texts)
     settings = SearchSettings(beam_size=1, max_length=20, max_length_factor=1000)
-    ours = translator.functions.generate(padded(ids), Limits(**settings.as_dict())).ids.numpy()[
+    ours = translator.functions.generate(padded(ids), Limits(**settings.as_numbers())).ids.numpy()[
         :, 0
     ]
     assert json.loads(done.stdout) == translator.target_tokenizer.decode(ours.tolist())
