@@ -90,7 +90,7 @@ seen.loading = await page.locator("#loading-label").textContent();
 await ready(page);
 seen.title = await page.title();
 seen.focused = await page.evaluate(() => document.activeElement.id);
-seen.settings = Object.fromEntries(await page.locator("#form input").evaluateAll((inputs) => inputs.map(({ name, value }) => [name, Number(value)])));
+seen.settings = Object.fromEntries(await page.locator("#form input, #form select").evaluateAll((inputs) => inputs.map(({ name, value }) => [name, JSON.parse(value)])));
 seen.greedy = (await choose(page, "beam_size", 1), await translated(page, texts));
 await choose(page, "beam_size", 4);
 await choose(page, "n_best", 3);

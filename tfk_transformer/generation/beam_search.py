@@ -72,7 +72,6 @@ class _Rows(NamedTuple):
     max_length: Tensor  # int32 (A, 1)
     prefix: Tensor  # int32 (A, P): forced first tokens, padded
     prefix_length: Tensor  # int32 (A, 1)
-    last_penalty: Tensor  # float32 (A, 1): the length penalty of the maximum length
     source: SearchInputs
 
 
@@ -136,6 +135,13 @@ class _EndOfSearch(NamedTuple):
         return length_penalty(tf.cast(length, tf.float32), self.alpha, self.penalty_form)
 
 
+class _Bounds(NamedTuple):
+    """Numbers that the steps of an inner loop compare with. They are computed before the loop."""
+
+    rare_length: Tensor  # int32 (), see `_rare_length`
+    last_penalty: Tensor  # float32 (A, 1): the length penalty of the maximum length
+
+
 # (live hypotheses, cache, memory) -> `Step` of `models.search_steps`.
 Step: TypeAlias = Callable[[Beams, Tensor, Tensor], Tensor]
 
@@ -180,13 +186,12 @@ def beam_search(
         max_length=max_lengths[:, None],
         prefix=prefix,
         prefix_length=prefix_length,
-        last_penalty=end.penalty(max_lengths[:, None] - prefix_length),
         source=source,
     )
     state = _first_state(cache, rows, limits)
 
-    def advance(state: _State, rows: _Rows, rare_length: Tensor) -> _State:
-        return _advance(step, state, rows, limits, end, rare_length, candidates, vocabulary)
+    def advance(state: _State, rows: _Rows, bounds: _Bounds) -> _State:
+        return _advance(step, state, rows, limits, end, bounds, candidates, vocabulary)
 
     results = Hypotheses(
         tf.zeros([batch_size, limits.n_best, 1], tf.int32),
@@ -194,7 +199,7 @@ def beam_search(
     )
     _, _, results = tf.while_loop(
         lambda rows, state, results: tf.size(rows.batch_index) > 0,
-        lambda rows, state, results: _run_and_remove_done(advance, rows, state, results, limits),
+        lambda *loop_state: _run_and_remove_done(advance, *loop_state, limits, end),
         (rows, state, results),
         shape_invariants=(
             tf.nest.map_structure(lambda t: tf.TensorShape([None, *t.shape[1:]]), rows),
@@ -242,17 +247,18 @@ def _first_state(cache: Tensor, rows: _Rows, limits: Limits) -> _State:
 
 
 def _run_and_remove_done(
-    advance: Callable[[_State, _Rows, Tensor], _State],
+    advance: Callable[[_State, _Rows, _Bounds], _State],
     rows: _Rows,
     state: _State,
     results: Hypotheses,
     limits: Limits,
+    end: _EndOfSearch,
 ) -> tuple[_Rows, _State, Hypotheses]:
     """Search until enough sentences are done, then store their results and remove their rows."""
-    rare_length = _rare_length(rows, limits)
+    bounds = _Bounds(_rare_length(rows, limits), end.penalty(rows.max_length - rows.prefix_length))
     state = tf.while_loop(
         lambda s: ROWS_PER_DONE * tf.math.count_nonzero(s.done, dtype=tf.int32) < tf.size(s.done),
-        lambda s: (advance(s, rows, rare_length),),
+        lambda s: (advance(s, rows, bounds),),
         (state,),
         shape_invariants=(_state_shapes(state),),
     )[0]
@@ -303,7 +309,7 @@ def _advance(
     rows: _Rows,
     limits: Limits,
     end: _EndOfSearch,
-    rare_length: Tensor,
+    bounds: _Bounds,
     candidates: Candidates | None,
     vocabulary: VocabularyBlocks | None,
 ) -> _State:
@@ -342,7 +348,7 @@ def _advance(
     # One branch around everything that most searches do not use: in such a short step, each
     # operator takes a considerable share of the time.
     next_tokens, coverage, coverage_score = tf.cond(
-        length >= rare_length, with_all_settings, top_k_only
+        length >= bounds.rare_length, with_all_settings, top_k_only
     )
     state = state._replace(
         length=length,
@@ -350,7 +356,7 @@ def _advance(
         coverage=coverage,
         cache=cache,
     )
-    return _select(state, next_tokens, k, coverage_score, rows, limits, end)
+    return _select(state, next_tokens, k, coverage_score, rows, limits, end, bounds)
 
 
 def _force_prefix(next_tokens: NextTokens, k: Tensor, length: Tensor, prefix: Tensor) -> NextTokens:
@@ -380,6 +386,7 @@ def _select(
     rows: _Rows,
     limits: Limits,
     end: _EndOfSearch,
+    bounds: _Bounds,
 ) -> _State:
     """Continue the live hypotheses, and merge those that end into the finished ones.
 
@@ -392,6 +399,7 @@ def _select(
         rows: see `_Rows`.
         limits: see `Limits`.
         end: see `_EndOfSearch`.
+        bounds: see `_Bounds`.
     """
     continuations = _continuations(state, next_tokens, k, limits)
     at_max_length = state.length >= rows.max_length
@@ -403,7 +411,7 @@ def _select(
     finished_scores, finished = _finish(
         state, continuations, penalty, coverage_score, at_max_length, limits
     )
-    compared = tf.where(end.at_current_length, penalty, rows.last_penalty)
+    compared = tf.where(end.at_current_length, penalty, bounds.last_penalty)
     final = _cannot_improve(finished_scores, log_probs, compared, end)
     done = state.done | at_max_length | final
     state = _reorder(state, continuations, finished, live, rows, limits)

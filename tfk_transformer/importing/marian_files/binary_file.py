@@ -40,7 +40,7 @@ MIN_FACTOR = 1e-30  # with a smaller one, products of float32 overflow
 TABLE = "Wemb"  # part of the names of tables, the only quantized arrays that are not transposed
 
 
-class Item(NamedTuple):
+class StoredArray(NamedTuple):
     """An array in a file."""
 
     dtype: str
@@ -58,14 +58,14 @@ def open_binary(path: Path) -> Arrays:
     """
     try:
         with path.open("rb") as file:
-            items = _HeaderReader(path, file).items()
+            items = _MarianHeader(path, file).items()
     except OSError as error:
         raise load_error(path, error) from None
     shapes = {name: item.shape for name, item in items.items()}
     return Arrays(path, shapes, lambda name: _read(path, name, items[name]))
 
 
-def _read(path: Path, name: str, item: Item) -> np.ndarray:
+def _read(path: Path, name: str, item: StoredArray) -> np.ndarray:
     """Return an array as float32."""
     count = math.prod(item.shape)
     stored = np.dtype(item.dtype).newbyteorder("<")
@@ -85,7 +85,7 @@ def _read(path: Path, name: str, item: Item) -> np.ndarray:
     return values.reshape(item.shape[-1], -1).T.reshape(item.shape)
 
 
-class _HeaderReader:
+class _MarianHeader:
     """Reads the parts of a header, each of which must lie within the file."""
 
     def __init__(self, path: Path, file: BinaryIO):
@@ -93,7 +93,7 @@ class _HeaderReader:
         self.file = file
         self.size = os.fstat(file.fileno()).st_size
 
-    def items(self) -> dict[str, Item]:
+    def items(self) -> dict[str, StoredArray]:
         """Return the arrays by name."""
         if (version := self._number(8)) != MARIAN_VERSION:
             raise load_error(
@@ -116,7 +116,9 @@ class _HeaderReader:
             raise load_error(self.path, f"{count - len(items):,} names appear twice")
         return items
 
-    def _item(self, name: str, number: int, shape: tuple[int, ...], offset: int, size: int) -> Item:
+    def _item(
+        self, name: str, number: int, shape: tuple[int, ...], offset: int, size: int
+    ) -> StoredArray:
         quantized = number in QUANTIZED_TYPES
         dtype = {**PLAIN_TYPES, **QUANTIZED_TYPES}.get(number)
         if dtype is None:
@@ -134,7 +136,7 @@ class _HeaderReader:
                 f"{shorten(str(shape))}, got {size:,}, with {max(0, self.size - offset):,} bytes "
                 "left",
             )
-        return Item(dtype, quantized, shape, offset)
+        return StoredArray(dtype, quantized, shape, offset)
 
     def _shape(self, name: str, rank: int) -> tuple[int, ...]:
         if not 1 <= rank <= MAX_RANK:
