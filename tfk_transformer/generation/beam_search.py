@@ -199,7 +199,9 @@ def beam_search(
     )
     _, _, results = tf.while_loop(
         lambda rows, state, results: tf.size(rows.batch_index) > 0,
-        lambda *loop_state: _run_and_remove_done(advance, *loop_state, limits, end),
+        lambda rows, state, results: _run_and_remove_done(
+            advance, rows, state, results, limits, end
+        ),
         (rows, state, results),
         shape_invariants=(
             tf.nest.map_structure(lambda t: tf.TensorShape([None, *t.shape[1:]]), rows),

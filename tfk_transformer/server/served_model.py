@@ -47,14 +47,15 @@ class ServedModel:
         self.model: Any = model  # `classifies` determines which methods it has
         self.settings = settings
         self.classifies = isinstance(model, BaseClassifier)
-        self._splits = isinstance(model, BaseTranslator) and model.splits_sentences(
-            settings.split_sentences
-        )
+        self._splits = False
+        # The defaults of requests: those of the model, and of the server.
+        self.search: Mapping[str, Any] = settings.search
+        if isinstance(model, BaseTranslator):
+            self._splits = model.splits_sentences(settings.split_sentences)
+            own = own_defaults(model.runtime.rules, model.max_length)
+            self.search = {**own, **settings.search}
         self.languages = _languages(model, settings)
         self.language = language_or_english(self.languages.source)
-        # The defaults of requests: those of the model, and of the server.
-        own = {} if self.classifies else own_defaults(self.model.runtime.rules, model.max_length)
-        self.search: Mapping[str, Any] = {**own, **settings.search}
         # The first request would otherwise wait for the model to initialize.
         try:
             default = self.work({})

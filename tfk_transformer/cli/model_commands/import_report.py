@@ -6,6 +6,7 @@ from typing import Any
 
 from tfk_transformer.cli.model_commands.trim import trimming_lines
 from tfk_transformer.config.setting_values import setting_text
+from tfk_transformer.config.words import shorten
 from tfk_transformer.sentences.languages import Languages
 
 
@@ -34,7 +35,8 @@ def origin_lines(
 def comparison_lines(comparison: Mapping[str, Any]) -> Iterator[str]:
     """Yield the lines that describe a result of `compare_with_library`."""
     quoted = [
-        json.dumps(comparison[name], ensure_ascii=False) for name in ("source", "translation")
+        json.dumps(shorten(comparison[name]), ensure_ascii=False)
+        for name in ("source", "translation")
     ]
     yield f"example from the {comparison['source_from']}: {' → '.join(quoted)}"
     if comparison["agrees"] is None:
