@@ -350,7 +350,7 @@ def test_import_and_export_agree(tmp_path):
         main.app, ["import", str(folder), "--out", str(tmp_path / "bundle"), *options]
     )
     assert done.exit_code == 0, done.output
-    assert done.output.splitlines()[:2] == [
+    assert done.output.splitlines()[:3:2] == [
         "M2M100: m2m100, license: not stated, from de to en",
         (
             "search settings of the folder, with which the bundle translates: beam_size=5, "
