@@ -37,13 +37,15 @@ def busy(tmp_path):
         ("distill", "model", *DATA, "--out"),
         ("ensemble", "model", "model", "--out"),
         ("import", "Helsinki-NLP/opus-mt-de-en", "--out"),
+        ("trim", "model", "--keep-text", "model/config.json", "--out"),
         ("export", "model", "--out"),
     ],
     ids=lambda arguments: arguments[0],
 )
 def test_second_command_is_refused(run, busy, monkeypatch, arguments):
     (busy.parent / "model").mkdir()
-    (busy.parent / "model" / "config.json").write_text("{}")
+    for name in ("config.json", "source.model"):
+        (busy.parent / "model" / name).write_text("{}")
     monkeypatch.chdir(busy.parent)
     status, out, error = run(*arguments, busy)
     assert (status, out) == (1, "")

@@ -1,6 +1,7 @@
 import keras
 import numpy as np
 import pytest
+from t5_layers import T5_LAYERS
 
 from tfk_transformer.config.model_options import ClassifierConfig
 from tfk_transformer.layers.masks import padding_mask
@@ -21,15 +22,7 @@ OPTIONS = [
     {},
     {"norm": "post", "attention_bias": True},
     {"positions": "learned", "scale_embeddings": False},
-    {
-        "positions": "relative",
-        "position_buckets": 6,
-        "position_max_distance": 4,
-        "norm_type": "rms",
-        "ff_gated": True,
-        "ff_bias": False,
-        "ff_activation": "gelu_tanh",
-    },
+    T5_LAYERS,
 ]
 
 

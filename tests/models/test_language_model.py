@@ -1,6 +1,7 @@
 import keras
 import numpy as np
 import pytest
+from t5_layers import T5_LAYERS
 from traced_search import setting_tensors, traced_generate
 
 from tfk_transformer.config.model_options import LanguageModelConfig
@@ -24,15 +25,7 @@ OPTIONS = [
         "output_bias": True,
     },
     {"decoder_mixer": "ssru"},
-    {
-        "positions": "relative",
-        "position_buckets": 6,
-        "position_max_distance": 4,
-        "norm_type": "rms",
-        "ff_gated": True,
-        "ff_bias": False,
-        "ff_activation": "gelu_tanh",
-    },
+    T5_LAYERS,
     {"positions": "relative_by_layer", "decoder_ff_dim": 5},
 ]
 

@@ -4,6 +4,7 @@ import keras
 import numpy as np
 import pytest
 from keras import ops
+from t5_layers import T5_LAYERS
 
 from tfk_transformer.config.model_options import TransformerConfig
 from tfk_transformer.losses import LabelSmoothedCrossentropy
@@ -60,17 +61,7 @@ OPTIONS = [
     },
     {"positions": "learned", "source_prefix": (9,), "source_suffix": (7, 5)},
     {"decoder_mixer": "ssru", "source_prefix": (7, 5)},
-    {
-        "positions": "relative",
-        "position_buckets": 6,
-        "position_max_distance": 4,
-        "norm_type": "rms",
-        "ff_gated": True,
-        "ff_bias": False,
-        "ff_activation": "gelu_tanh",
-        "source_prefix": (7, 5),
-        "target_prefix": (9, 11, 3),
-    },
+    {**T5_LAYERS, "source_prefix": (7, 5), "target_prefix": (9, 11, 3)},
     {"positions": "relative_by_layer", "decoder_ff_dim": 5, "ff_activation": "gelu_sigmoid"},
     {"positions": "relative", "decoder_mixer": "ssru", "position_buckets": 4},
 ]

@@ -297,8 +297,8 @@ def check_input_files(**files: Path | None) -> None:
             raise ValueError(f"--{option}: No such file or directory: '{file}'")
 
 
-def check_bundle(bundle: Path) -> None:
-    """Refuse a folder that is not a bundle, before the backend is loaded.
+def check_training_folder(bundle: Path) -> None:
+    """Refuse a folder that no training run wrote.
 
     Raises:
         ValueError: if the folder has no configuration.
@@ -306,6 +306,20 @@ def check_bundle(bundle: Path) -> None:
     if not (bundle / "config.json").is_file():
         raise ValueError(
             f"bundle: expected a folder that `train` wrote, got {bundle} without config.json."
+        )
+
+
+def check_bundle(bundle: Path) -> None:
+    """Refuse a folder that is not a bundle, before the backend is loaded.
+
+    Raises:
+        ValueError: if the folder has no configuration or no tokenizer.
+    """
+    check_training_folder(bundle)
+    if not (bundle / "source.model").is_file():
+        raise ValueError(
+            f"bundle: expected a folder that `train` or `import` wrote, got {bundle} without "
+            "source.model; convert a model of another library with `tfk-transformer import`."
         )
 
 

@@ -71,8 +71,9 @@ def import_model(
             NLLB-200 and SMaLL-100), `mbart`, `pegasus`, `t5` (T5, flan-T5, MADLAD-400 and ByT5),
             `mt5` or `umt5`. The name of a model on the Hugging Face hub, for example
             "Helsinki-NLP/opus-mt-de-en", is downloaded. A folder of CTranslate2, an .argosmodel
-            file of Argos Translate and an .npz file written by Marian are accepted, too.
-            `docs/models.md` lists supported models, tests and differences.
+            file of Argos Translate, and a folder or an .npz or .bin file of Marian, such as a model
+            of Firefox, are accepted, too. `docs/models.md` lists supported models, tests and
+            differences.
         vocab: for a file of Marian, or a folder of CTranslate2 without SentencePiece models: one
             SentencePiece model for both sides, or one for the source and one for the target.
         source_language: the source language of a multilingual model, by the family's code, for

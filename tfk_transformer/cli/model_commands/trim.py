@@ -104,11 +104,6 @@ def command(
     read as before, with the same weights. Search settings stay.
     """
     check_bundle(bundle)
-    if not (bundle / "source.model").is_file():
-        raise ValueError(
-            f"bundle: expected a folder that `train` or `import` wrote, got {bundle} without "
-            "source.model; convert a model of another library with `tfk-transformer import`."
-        )
     check_new_folder(out)
     texts = open_texts("keep-text", keep_text)
     other_texts = {

@@ -12,6 +12,7 @@ from tfk_transformer.cli.arguments import (
     Settings,
     check_bundle,
     check_settings,
+    check_training_folder,
     open_model,
     open_translator,
     search_settings,
@@ -178,7 +179,7 @@ def plot_training(
     check_picture(out, force)
     runs: dict[str, Any] = {}
     for bundle in bundles:
-        check_bundle(bundle)
+        check_training_folder(bundle)
         history = read_json_object(bundle / "history.json")
         if not history or not all(map(_are_numbers, history.values())):
             raise ValueError(

@@ -14,13 +14,13 @@ from typing import Any
 
 import numpy as np
 
-from tfk_transformer.importing.checking.library_requests import (
+from tfk_transformer.importing.checking.model_card import CARD, read_examples
+from tfk_transformer.importing.checking.reference_program import TRANSFORMERS
+from tfk_transformer.importing.checking.reference_requests import (
     LIBRARIES,
     library_of,
     library_request,
 )
-from tfk_transformer.importing.checking.model_card import CARD, read_examples
-from tfk_transformer.importing.checking.reference_program import TRANSFORMERS
 from tfk_transformer.importing.ctranslate2_folder import argos
 from tfk_transformer.importing.hub import resolve_model_path
 from tfk_transformer.importing.hugging_face.marian import is_tag
