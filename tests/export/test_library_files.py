@@ -526,7 +526,8 @@ def test_check_share_allows_one_percent():
 
 
 def test_missing_package_is_named_first(tmp_path):
-    (tmp_path / "config.json").write_text("{}")
+    for name in ("config.json", "source.model"):
+        (tmp_path / name).write_text("{}")
     code = (
         "import sys; sys.modules['ctranslate2'] = sys.modules['tensorflow'] = None\nfrom "
         "tfk_transformer.cli.main import main\nmain()"
