@@ -26,8 +26,12 @@ from tfk_transformer.export.runtime.saved_model_readers import SavedModelTransla
 from tfk_transformer.export.runtime.sessions import open_session
 from tfk_transformer.export.to_onnx import onnx_models
 from tfk_transformer.export.to_onnx.calibration import observe_rows
+from tfk_transformer.export.to_onnx.layer_operators.layer_nodes import (
+    PORTABLE,
+    Profile,
+    int8_profile,
+)
 from tfk_transformer.export.to_onnx.onnx_file import OnnxFiles
-from tfk_transformer.export.to_onnx.onnx_layers import PORTABLE, Profile, int8_profile
 from tfk_transformer.export.to_saved_model.shared_functions import without_graph_optimizer
 from tfk_transformer.export.to_saved_model.warm_up import write_warm_up
 from tfk_transformer.export.to_saved_model.writer import write_saved_model

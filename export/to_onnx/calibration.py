@@ -15,15 +15,13 @@ from tfk_transformer.config.layer_options import LayerOptions
 from tfk_transformer.constants import PAD_ID, START_ID
 from tfk_transformer.export.runtime.sessions import open_session
 from tfk_transformer.export.to_onnx.conversion import IR_VERSION, OPSET
-from tfk_transformer.export.to_onnx.onnx_attention import StandardAttention
+from tfk_transformer.export.to_onnx.layer_operators.decoder_operators import write_step
+from tfk_transformer.export.to_onnx.layer_operators.encoder_operators import write_read
+from tfk_transformer.export.to_onnx.layer_operators.onnx_attention import StandardAttention
+from tfk_transformer.export.to_onnx.layer_operators.onnx_matmul import Float32MatMul, GetConstant
+from tfk_transformer.export.to_onnx.layer_operators.operator_writer import OperatorWriter
+from tfk_transformer.export.to_onnx.layer_operators.weight_rounding import RowStatistics
 from tfk_transformer.export.to_onnx.onnx_file import save
-from tfk_transformer.export.to_onnx.onnx_layers import write_read, write_step
-from tfk_transformer.export.to_onnx.onnx_matmul import (
-    Float32MatMul,
-    GetConstant,
-    RowStatistics,
-)
-from tfk_transformer.export.to_onnx.operator_writer import OperatorWriter
 from tfk_transformer.inference.step_tensors import cache_shapes, memory_shapes
 from tfk_transformer.inference.streaming import empty_cache
 from tfk_transformer.models.token_model import TokenModel

@@ -22,7 +22,11 @@ from tfk_transformer.export.runtime.onnx_runtime import (
     TARGET_TOKENIZER,
 )
 from tfk_transformer.export.to_onnx.conversion import IR_VERSION, OPSET
-from tfk_transformer.export.to_onnx.onnx_layers import PORTABLE, Profile, insert_layers
+from tfk_transformer.export.to_onnx.layer_operators.layer_nodes import (
+    PORTABLE,
+    Profile,
+    insert_layers,
+)
 from tfk_transformer.export.to_onnx.optimize import optimize
 from tfk_transformer.export.to_onnx.templates.expansion import (
     Template,
@@ -67,7 +71,7 @@ def generate_graph(translator: Translator, profile: Profile = PORTABLE) -> ir.Mo
 
     Args:
         translator: the translator.
-        profile: `onnx_layers.PORTABLE`, or a result of `onnx_layers.int8_profile`.
+        profile: `layer_nodes.PORTABLE`, or a result of `layer_nodes.int8_profile`.
     """
     outer = _expand("search", translator)
     model = _add_layers(outer, "generate", GENERATE, translator.model, profile)

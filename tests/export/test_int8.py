@@ -22,9 +22,9 @@ from random_translators import (
 )
 
 from tfk_transformer.export.to_onnx.calibration import observe_rows
-from tfk_transformer.export.to_onnx.onnx_layers import int8_profile
-from tfk_transformer.export.to_onnx.onnx_matmul import (
-    CONTRIB,
+from tfk_transformer.export.to_onnx.layer_operators.layer_nodes import int8_profile
+from tfk_transformer.export.to_onnx.layer_operators.onnx_matmul import CONTRIB
+from tfk_transformer.export.to_onnx.layer_operators.weight_rounding import (
     LARGEST_PAIR,
     rounded_columns,
     row_rounding,

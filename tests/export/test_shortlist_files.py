@@ -31,7 +31,7 @@ from tfk_transformer.export.inspection import inspect
 from tfk_transformer.export.runtime.opening import load
 from tfk_transformer.export.runtime.sessions import open_session
 from tfk_transformer.export.to_onnx.calibration import observe_rows
-from tfk_transformer.export.to_onnx.onnx_layers import int8_profile
+from tfk_transformer.export.to_onnx.layer_operators.layer_nodes import int8_profile
 from tfk_transformer.export.to_onnx.onnx_models import generate_graph
 from tfk_transformer.generation.signature_functions import signature_function
 from tfk_transformer.inference.signatures import GENERATE

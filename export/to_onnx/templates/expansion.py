@@ -67,7 +67,7 @@ def expand(
     config: "TokenConfig | None" = None,
     packed: Mapping[str, list[ir.Value]] | None = None,
 ) -> ir.Model:
-    """Return a graph with a node for the layers of each member, named as in `onnx_layers`.
+    """Return a graph with a node for the layers of each member, named as in `layer_nodes`.
 
     Args:
         template: the template.

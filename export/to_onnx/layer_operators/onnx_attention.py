@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 import onnx_ir as ir
 
-from tfk_transformer.export.to_onnx.operator_writer import OperatorWriter
+from tfk_transformer.export.to_onnx.layer_operators.operator_writer import OperatorWriter
 
 
 class StandardAttention:

@@ -6,7 +6,7 @@ import numpy as np
 import onnx_ir as ir
 from onnxscript import TapeBuilder
 
-from tfk_transformer.export.to_onnx.operator_writer import OperatorWriter
+from tfk_transformer.export.to_onnx.layer_operators.operator_writer import OperatorWriter
 
 
 class SSRUWriter:

@@ -13,9 +13,11 @@ from onnxscript import TapeBuilder
 
 from tfk_transformer.config.layer_options import LayerOptions
 from tfk_transformer.config.model_options import LanguageModelConfig, TransformerConfig
-from tfk_transformer.export.to_onnx.onnx_matmul import Float32MatMul
+from tfk_transformer.export.to_onnx.layer_operators.onnx_matmul import Float32MatMul
 from tfk_transformer.layers.position_encoding import position_table
 from tfk_transformer.layers.relative_positions import bucket_table
+
+OPEN_END = np.iinfo("int64").max  # the end of a slice to the last element
 
 
 class OperatorWriter:
@@ -64,6 +66,20 @@ class OperatorWriter:
         """Return an int64 vector, for shapes and axes."""
         return self.constant("ints/" + "_".join(map(str, values)), np.array(values, "int64"))
 
+    def range(self, count: ir.Value) -> ir.Value:
+        """Return int64 (n,), the numbers from 0 to n - 1, for n as (1,)."""
+        first = self.constant("start", np.int64(0))
+        step = self.constant("one_step", np.int64(1))
+        return self.op.Range(first, self.op.Squeeze(count), step)
+
+    def slice(self, x: ir.Value, start: ir.Value, end: ir.Value, axis: int) -> ir.Value:
+        """Return the elements of an axis from `start` (1,) to `end` (1,)."""
+        return self.op.Slice(x, start, end, self.ints(axis))
+
+    def split_rows(self, rows: ir.Value, shape: ir.Value, width: int) -> ir.Value:
+        """Reshape rows (A*N, width) to (A, N, width); `shape` is int64 [A, N]."""
+        return self.op.Reshape(rows, self.op.Concat(shape, self.ints(width), axis=0))
+
     def table(self, side: str) -> str:
         """Return the name of the embedding table of a side, "source" or "target".
 
@@ -86,6 +102,11 @@ class OperatorWriter:
         table = position_table(c.positions, length, c.model_dim, c.position_offset)
         return self.constant("positions", table)
 
+    def first_positions(self, side: str, ids: ir.Value) -> ir.Value:
+        """Return the positions (T, D) of ids (B, T)."""
+        length = self.op.Shape(ids, start=1)
+        return self.slice(self.positions(side), self.ints(0), length, axis=0)
+
     @property
     def is_relative(self) -> bool:
         """Whether the model has relative positions, which are not added to embeddings."""
@@ -96,6 +117,13 @@ class OperatorWriter:
         path = f"{stack}/relative_positions"
         by_layer = [f"{path}_{i}/table" for i in range(getattr(self.config, f"{stack}_layers"))]
         return [name for name in (f"{path}/table", *by_layer) if name in self.weights]
+
+    def full_pass_masks(self, stack: str, ids: ir.Value, mask: ir.Value) -> list[ir.Value]:
+        """Return each layer's mask for the self-attention of a full pass over ids (B, T)."""
+        if not self.relative_tables(stack):
+            return [mask] * getattr(self.config, f"{stack}_layers")
+        positions = self.range(self.op.Shape(ids, start=1))
+        return self.biased_masks(stack, mask, positions, positions)
 
     def biased_masks(
         self, stack: str, mask: ir.Value, queries: ir.Value, keys: ir.Value

@@ -1,0 +1,109 @@
+"""Insert a model's layers into the graphs of its search and scoring.
+
+tf2onnx converts a layer to about 150 operators. Therefore the templates of search and scoring have
+a single node instead of the layers (see `templates`). This module replaces these nodes by operators
+that are written from the configuration and the weights, about 30 standard operators for each layer.
+"""
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple, cast
+
+import numpy as np
+import onnx_ir as ir
+
+from tfk_transformer.export.to_onnx.conversion import (
+    CLASSIFY_OPERATOR,
+    DECODE,
+    DOMAIN,
+    LOGITS,
+    READ,
+    STEP,
+)
+from tfk_transformer.export.to_onnx.layer_operators.decoder_operators import (
+    write_decode,
+    write_logits,
+    write_step,
+)
+from tfk_transformer.export.to_onnx.layer_operators.encoder_operators import (
+    write_classify,
+    write_read,
+)
+from tfk_transformer.export.to_onnx.layer_operators.onnx_attention import (
+    ReproducibleAttention,
+    StandardAttention,
+)
+from tfk_transformer.export.to_onnx.layer_operators.onnx_matmul import (
+    CONTRIB,
+    Float32MatMul,
+    Int8MatMul,
+)
+from tfk_transformer.export.to_onnx.layer_operators.operator_writer import OperatorWriter
+from tfk_transformer.export.to_onnx.layer_operators.weight_rounding import RowStatistics
+from tfk_transformer.models.classifier import Classifier
+from tfk_transformer.models.configured_model import ConfiguredModel
+from tfk_transformer.models.token_model import TokenModel
+
+WRITE: dict[str, Callable[..., list[ir.Value]]] = {
+    READ: write_read,
+    STEP: write_step,
+    DECODE: write_decode,
+    LOGITS: write_logits,
+    CLASSIFY_OPERATOR: write_classify,
+}
+
+
+class Profile(NamedTuple):
+    """The classes that write the operators of the layers."""
+
+    attention: type[StandardAttention]
+    matmul: Callable[..., Float32MatMul]
+
+
+PORTABLE = Profile(StandardAttention, Float32MatMul)  # standard operators only
+
+
+def int8_profile(rows: Mapping[str, RowStatistics], float32_names: Sequence[str] = ()) -> Profile:
+    """Return the profile "int8", which rounds weights to 8 bits.
+
+    Args:
+        rows: statistics of the rows of each product, by the name of the weights in the whole
+            model; see `calibration.observe_rows`.
+        float32_names: parts of the names of weights that remain float32.
+    """
+    matmul = functools.partial(Int8MatMul, rows=rows, float32_names=float32_names)
+    return Profile(ReproducibleAttention, matmul)
+
+
+def insert_layers(outer: ir.Model, model: ConfiguredModel, profile: Profile) -> None:
+    """Replace the nodes that represent a model's layers by the operators of the layers.
+
+    Args:
+        outer: a graph with nodes for the model's layers, such as a result of
+            `templates.expansion.expand`; it is changed. The operator of a node ends with the number
+            of the member, as in Read_0.
+        model: the model with the weights.
+        profile: `PORTABLE`, or a result of `int8_profile`.
+    """
+    named_members: dict[str, Any] = {"": model}
+    if not isinstance(model, Classifier):
+        named_members = cast(TokenModel, model).named_members()
+    members = list(named_members.items())
+    member_weights = [
+        {name: np.asarray(weight) for name, weight in member.named_weights.items()}
+        for _, member in members
+    ]
+    for node in [node for node in outer.graph.all_nodes() if node.domain == DOMAIN]:
+        layers, number = node.op_type.split("_")
+        prefix, member = members[int(number)]
+        config = member.config
+        options = config if layers in (READ, CLASSIFY_OPERATOR) else config.decoder_options()
+        weights = member_weights[int(number)]
+        writer = OperatorWriter(outer.graph, config, options, weights, profile.matmul, prefix)
+        outputs = WRITE[layers](writer, profile.attention, *node.inputs)
+        ir.convenience.replace_nodes_and_values(
+            node.graph, node, [node], writer.op.nodes, node.outputs, outputs
+        )
+    outer.opset_imports.pop(DOMAIN, None)
+    if any(node.domain == CONTRIB for node in outer.graph.all_nodes()):
+        outer.opset_imports[CONTRIB] = 1
