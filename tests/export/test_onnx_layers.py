@@ -93,22 +93,33 @@ def test_decoder_layer_loop_is_small(tokenizer):
     assert 10 < counts[0] - counts[1] < 35
 
 
+def branches(graph):
+    """The only If of a graph, and its branches."""
+    (branching,) = [node for node in graph if node.op_type == "If"]
+    names = ("then_branch", "else_branch")
+    return branching, *(branching.attributes[name].as_graph() for name in names)
+
+
 def test_search_options_are_in_a_branch(tokenizer):
     translator = of_transformer(tokenizer)
     body = list(loop_bodies(generate_graph(translator).graph))[-1]
-    (branching,) = [node for node in body if node.op_type == "If"]
-    asked, plain = (
-        branching.attributes[name].as_graph() for name in ("then_branch", "else_branch")
-    )
-    assert "Log" in {node.op_type for node in asked}  # of coverage
-    assert not {"Log", "If"} & {
-        node.op_type for node in (*[node for node in body if node is not branching], *plain)
-    }
+    branching, greedy, beams = branches(body)
+    inner, with_options, plain = branches(beams)
+    assert "Log" in {node.op_type for node in with_options}  # of coverage
+    often_run = [node for graph in (body, greedy, beams, plain) for node in graph]
+    operators = {node.op_type for node in often_run if node not in (branching, inner)}
+    assert not {"Log", "If"} & operators
     # What does not change from step to step is computed before the loop.
     assert all(
-        any(value is not None and value.graph in (plain, body) for value in node.inputs)
-        for node in plain
+        any(value is not None and value.graph in (body, greedy, beams, plain) for value in inputs)
+        for inputs in (node.inputs for graph in (greedy, beams, plain) for node in graph)
     )
+
+
+def test_greedy_branch_is_small(tokenizer):
+    body = list(loop_bodies(generate_graph(of_transformer(tokenizer)).graph))[-1]
+    _, greedy, beams = branches(body)
+    assert len(greedy) <= 40 < len(beams)
 
 
 def test_each_weight_is_stored_once(tokenizer):

@@ -12,8 +12,9 @@ from traced_search import LIMIT_SPECS, setting_tensors, traced_generate
 
 from tfk_transformer.constants import END_ID, PAD_ID
 from tfk_transformer.data.shortlist import Shortlist
-from tfk_transformer.generation.beam_search import SearchInputs, beam_search
+from tfk_transformer.generation.beam_search import beam_search
 from tfk_transformer.generation.candidates import CANDIDATE_BLOCK, Candidates, find_candidates
+from tfk_transformer.generation.search_state import SearchInputs
 from tfk_transformer.models.ensemble import Ensemble
 from tfk_transformer.models.search_steps import Step
 from tfk_transformer.models.transformer import Transformer

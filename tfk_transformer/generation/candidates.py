@@ -7,6 +7,7 @@ import tensorflow as tf
 from tfk_transformer.array_types import Tensor
 from tfk_transformer.constants import PAD_ID
 from tfk_transformer.data.shortlist import Shortlist
+from tfk_transformer.generation.top_k import VocabularyBlocks
 from tfk_transformer.layers.masks import HIDDEN
 
 CANDIDATE_BLOCK = 64  # divides the number of candidates, so that they can be searched by blocks
@@ -25,6 +26,10 @@ class Candidates(NamedTuple):
     indices: Tensor
     # float32 (B, 1, n), additive: hides the candidates of other sentences and the filling zeros.
     mask: Tensor
+
+    def blocks(self) -> VocabularyBlocks:
+        """Return the blocks of the candidates."""
+        return VocabularyBlocks(tf.size(self.tokens), CANDIDATE_BLOCK)
 
     def max_k(self) -> Tensor:
         """Return the maximum number of next tokens, int32 ().

@@ -11,8 +11,9 @@ import tensorflow as tf
 from tfk_transformer.array_types import Tensor
 from tfk_transformer.config.search_settings import SearchSettings
 from tfk_transformer.generation.limits import Limits
-from tfk_transformer.generation.next_token import VocabularyBlocks, choose
+from tfk_transformer.generation.next_token import choose
 from tfk_transformer.generation.signature_functions import TensorFlowFunction, tf_function
+from tfk_transformer.generation.top_k import VocabularyBlocks
 from tfk_transformer.inference import signatures
 from tfk_transformer.inference.step_tensors import STEP_SETTINGS
 from tfk_transformer.inference.streaming import Tensors

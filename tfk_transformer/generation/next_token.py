@@ -7,31 +7,18 @@ import tensorflow as tf
 from tfk_transformer.array_types import Tensor
 from tfk_transformer.constants import END_ID, PAD_ID
 from tfk_transformer.generation.limits import Limits
+from tfk_transformer.generation.top_k import VocabularyBlocks, top_k_by_blocks
 from tfk_transformer.models.search_steps import mean_log_probs
 
 # The log-probability of an excluded token. Below half of it, a hypothesis is missing.
 NEG_INF = -1e9
 # The lower ids, padding and start, are always excluded: an undertrained model may predict them.
 MIN_ID = END_ID
+NUM_EXCLUDED = END_ID + 1  # END may be excluded, too
 PRIME = 2**31 - 1  # the modulus of `_uniform`
 # Scales a mask of -1e9 to -60. A hidden token's exponential is then too small to change a sum,
 # but it is not a denormal number. Processors are many times slower with denormal numbers.
 MASK_SCALE = 6e-8
-TOP_K_BLOCK_SIZES = (64, 256)  # minimum and maximum length of the blocks that `_top_k` searches
-
-
-class VocabularyBlocks(NamedTuple):
-    """The size of a vocabulary and of its blocks; tensors in graphs for any vocabulary."""
-
-    size: Tensor  # int ()
-    block_size: Tensor | None  # int (): the length of the blocks of `_top_k`; None for no blocks
-
-    @classmethod
-    def of(cls, size: int) -> "VocabularyBlocks":
-        """Return a vocabulary of this size, with blocks if a block size divides it."""
-        return cls(
-            size, next((block for block in range(*TOP_K_BLOCK_SIZES) if size % block == 0), None)
-        )
 
 
 class NextTokens(NamedTuple):
@@ -43,9 +30,8 @@ class NextTokens(NamedTuple):
 
 def num_next_tokens(limits: Limits, vocab_size: Tensor) -> Tensor:
     """Return k, the number of next tokens that each hypothesis needs, at most `vocab_size`."""
-    # The best 2M of a sentence are among the best 2M of each hypothesis. END and the lower ids may
-    # be excluded later.
-    return tf.minimum(2 * limits.beam_size + MIN_ID + 1, vocab_size)
+    # The best 2M of a sentence are among the best 2M of each hypothesis.
+    return tf.minimum(2 * limits.beam_size + NUM_EXCLUDED, vocab_size)
 
 
 def choose(
@@ -113,15 +99,43 @@ def choose_top_k(
         k: see `choose`.
         candidate_mask: with a shortlist, float32 (A, 1, n), see `Candidates`.
     """
-    if candidate_mask is None:
-        log_probs = mean_log_probs(logits)
-    else:
-        masked = tf.nest.map_structure(
-            lambda part: tf.cast(part, tf.float32) + candidate_mask * MASK_SCALE,
-            logits,
-        )
-        log_probs = mean_log_probs(masked) + candidate_mask
+    log_probs = _log_probs(logits, candidate_mask)
     return _best(log_probs, _min_allowed_id(below_min_length), limits, vocabulary, k)
+
+
+def choose_best(
+    logits: Tensor,
+    below_min_length: Tensor,
+    vocabulary: VocabularyBlocks,
+    candidate_mask: Tensor | None = None,
+) -> NextTokens:
+    """Return the most probable next token of each sentence's only hypothesis.
+
+    Args:
+        logits: see `choose_top_k`, with M = 1.
+        below_min_length: bool (), whether the hypotheses are too short to end.
+        vocabulary: see `choose_top_k`.
+        candidate_mask: see `choose_top_k`.
+
+    Returns:
+        Tensors of the shape (A, 1).
+    """
+    min_id = tf.where(below_min_length, END_ID + 1, MIN_ID)
+    k = tf.minimum(1 + NUM_EXCLUDED, vocabulary.size)
+    top, ids = top_k_by_blocks(_log_probs(logits, candidate_mask), vocabulary, k, num_blocks=2)
+    log_probs, rank = tf.math.top_k(tf.where(ids < min_id, NEG_INF, top), k=1)
+    return NextTokens(log_probs, tf.gather(ids, rank, batch_dims=1))
+
+
+def _log_probs(logits: Tensor, candidate_mask: Tensor | None) -> Tensor:
+    """Return log-probabilities (A, M, V), or (A, M, n) of candidates; see `choose_top_k`."""
+    if candidate_mask is None:
+        return mean_log_probs(logits)
+    masked = tf.nest.map_structure(
+        lambda part: tf.cast(part, tf.float32) + candidate_mask * MASK_SCALE,
+        logits,
+    )
+    return mean_log_probs(masked) + candidate_mask
 
 
 def _choose_processed(
@@ -181,32 +195,11 @@ def _best(
     """Return the k tokens with the greatest log-probabilities."""
     # Not the shape of the logits, which would be read at every step.
     shape = [-1, limits.beam_size, k]
-    best, ids = (tf.reshape(part, shape) for part in _top_k(log_probs, vocabulary, k))
+    # All excluded tokens are in the first block.
+    num_blocks = tf.maximum(k - NUM_EXCLUDED, 1) + 1
+    top_k = top_k_by_blocks(log_probs, vocabulary, k, num_blocks)
+    best, ids = (tf.reshape(part, shape) for part in top_k)
     return NextTokens(tf.where(ids < min_id, NEG_INF, best), ids)
-
-
-def _top_k(values: Tensor, vocabulary: VocabularyBlocks, k: Tensor) -> Tensor:
-    """Return the k greatest of values (…, vocab_size), and their ids: (N, k) each.
-
-    The greatest values are in the blocks with the greatest maxima. Searching only these blocks is
-    three times as fast.
-    """
-    vocab_size, block_size = vocabulary
-    if block_size is None:
-        return tf.math.top_k(tf.reshape(values, [-1, vocab_size]), k=k)
-    blocks = tf.reshape(values, [-1, vocab_size // block_size, block_size])
-    num_blocks = tf.minimum(k, vocab_size // block_size)
-    block_ids = tf.math.top_k(  # (N, num_blocks)
-        tf.reduce_max(blocks, axis=-1),
-        k=num_blocks,
-    ).indices
-    searched = tf.reshape(
-        tf.gather(blocks, block_ids, batch_dims=1),
-        [-1, num_blocks * block_size],
-    )
-    best, indices = tf.math.top_k(searched, k=k)
-    rank = indices // block_size  # of the block, in `block_ids`
-    return best, indices + (tf.gather(block_ids, rank, batch_dims=1) - rank) * block_size
 
 
 def _sample(

@@ -8,10 +8,10 @@ import tensorflow as tf
 from tfk_transformer.array_types import Tensor
 from tfk_transformer.constants import PAD_ID
 from tfk_transformer.data.shortlist import Shortlist
-from tfk_transformer.generation.beam_search import Hypotheses, SearchInputs, beam_search
+from tfk_transformer.generation.beam_search import beam_search
 from tfk_transformer.generation.candidates import find_candidates
 from tfk_transformer.generation.limits import Limits
-from tfk_transformer.generation.next_token import NEG_INF, VocabularyBlocks
+from tfk_transformer.generation.next_token import NEG_INF
 from tfk_transformer.generation.scoring import (
     Scores,
     count_tokens,
@@ -20,6 +20,8 @@ from tfk_transformer.generation.scoring import (
     score_translations,
     without_end,
 )
+from tfk_transformer.generation.search_state import Hypotheses, SearchInputs
+from tfk_transformer.generation.top_k import VocabularyBlocks
 from tfk_transformer.losses import real_tokens
 from tfk_transformer.models.token_model import TokenModel
 from tfk_transformer.tokenizers.subword_tokenizer import SubwordTokenizer

@@ -20,8 +20,8 @@ from tfk_transformer.export.to_onnx.templates.placeholder_model import (
 )
 from tfk_transformer.generation.classification_functions import ClassificationFunctions
 from tfk_transformer.generation.decoder_step import choose_one
-from tfk_transformer.generation.next_token import VocabularyBlocks
 from tfk_transformer.generation.signature_functions import BODIES, Body, tf_function
+from tfk_transformer.generation.top_k import VocabularyBlocks
 from tfk_transformer.generation.translation_functions import (
     ContinuationFunctions,
     TranslationFunctions,
