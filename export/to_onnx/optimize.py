@@ -40,6 +40,7 @@ def optimize(model: ir.Model) -> ir.Model:
     share(model.graph)
     _hoist_nodes(model.graph)
     _fold_constants(model)
+    _move_into_branches(model.graph)
     _copy_constants_into_branches(model.graph)
     # Remove constants that are no longer read, because onnxruntime warns about them.
     passes.RemoveUnusedNodesPass()(model)
@@ -79,6 +80,27 @@ def _with_branches(body: ir.Graph) -> Iterator[ir.Graph]:
     for node in body:
         for branch in bodies(node) if node.op_type == "If" else ():
             yield from _with_branches(branch)
+
+
+def _move_into_branches(graph: ir.Graph) -> None:
+    """Move operators whose results only one branch reads into that branch, which may not run."""
+    branch_of: dict[int, ir.Graph] = {}  # by the identity of the branch and of the graphs in it
+    for node in graph:
+        for branch in bodies(node) if node.op_type == "If" else ():
+            branch_of |= {id(part): branch for part in (branch, *branch.subgraphs())}
+    for node in reversed(list(graph)):  # readers before the nodes that they read
+        if bodies(node) or any(value.is_graph_output() for value in node.outputs):
+            continue
+        uses = itertools.chain.from_iterable(value.uses() for value in node.outputs)
+        readers = {id(reader.graph) for reader, _ in uses}
+        branches = {id(branch_of[i]): branch_of[i] for i in readers if i in branch_of}
+        if len(branches) == 1 and readers <= branch_of.keys():
+            (branch,) = branches.values()
+            graph.remove(node)
+            branch.insert_before(branch[0], node)
+    for node in list(graph):
+        for body in bodies(node):
+            _move_into_branches(body)
 
 
 def _move_weights_into_loops(graph: ir.Graph) -> None:

@@ -12,7 +12,6 @@ from tfk_transformer.export.to_onnx.layer_operators.onnx_ssru import SSRUWriter
 from tfk_transformer.export.to_onnx.layer_operators.operator_writer import OperatorWriter
 from tfk_transformer.export.to_onnx.layer_operators.prefix_operators import (
     add_prefix,
-    beam_rows,
     drop_first,
     last_beams,
     step_inputs,
@@ -46,7 +45,6 @@ def write_step(
     candidates = rest[memory_end:]
     beams = writer.op.Shape(tokens)  # A, M
     tokens, positions, lineage = step_inputs(writer, tokens, position, lineage)
-    shape = writer.op.Shape(tokens) if config.target_prefix else beams  # A, N
     encoding = None
     if not writer.is_relative:
         encoding = writer.op.Gather(writer.positions("target"), positions)
@@ -60,9 +58,10 @@ def write_step(
         next_cache.extend(longer)
         return attended
 
-    x, weights = _decode(writer, attention, x, shape, memory, attend_itself)
-    logits = _logits(writer, beam_rows(writer, x, shape, beams), *candidates)
-    logits = writer.split_rows(logits, beams, -1 if candidates else config.target_vocab_size)
+    x, weights = _decode(writer, attention, x, memory, attend_itself)
+    if config.target_prefix:
+        x = last_beams(writer, x, beams)
+    logits = _logits(writer, x, *candidates)
     mean_weights = _mean_over_heads(writer, weights[-1] if memory else None, beams)  # (A, N, P+S)
     if config.target_prefix:
         mean_weights = last_beams(writer, mean_weights, beams)
@@ -78,7 +77,6 @@ def write_decode(
     """
     op = writer.op
     target = add_prefix(writer, "target", target)  # (B, P+T)
-    shape = op.Shape(target)
     length = op.Shape(target, start=1)
     hidden = writer.constant("hidden", np.float32(HIDDEN))
     hidden = op.Expand(hidden, op.Concat(length, length, axis=0))
@@ -93,8 +91,7 @@ def write_decode(
         self_weights.append(weights)
         return attended
 
-    x, source_weights = _decode(writer, attention, x, shape, memory, attend_itself)
-    output = writer.split_rows(x, shape, writer.config.model_dim)
+    output, source_weights = _decode(writer, attention, x, memory, attend_itself)
     attended_from = [
         drop_first(writer, weights, len(writer.config.source_additions), axis=3)
         for weights in source_weights or self_weights
@@ -110,31 +107,28 @@ def write_logits(
     writer: OperatorWriter, attention: type[StandardAttention], output: ir.Value
 ) -> list[ir.Value]:
     """Write the operators of a `Logits` node: from decoder output (B, T, D) to logits (B, T, V)."""
-    shape = writer.op.Shape(output, end=2)
-    rows = writer.op.Reshape(output, writer.ints(-1, writer.config.model_dim))
-    return [writer.split_rows(_logits(writer, rows), shape, writer.config.target_vocab_size)]
+    return [_logits(writer, output)]
 
 
 def _decode(
     writer: OperatorWriter,
     attention: type[StandardAttention],
     x: ir.Value,
-    shape: ir.Value,
     memory: Sequence[ir.Value],
     attend_itself: Callable[[int, Mixer, ir.Value], ir.Value],
 ) -> tuple[ir.Value, list[ir.Value]]:
-    """Write the decoder's layers over embedded rows (R, D).
+    """Write the decoder's layers over embedded rows (A, N, D).
 
     Args:
         writer: writer of the operators.
         attention: writes attention.
         x: the rows.
-        shape: int64 [A, N], where A*N is the number of rows.
         memory: outputs of the `Read` node; empty for a model without an encoder.
         attend_itself: writes the self-attention or the SSRU of a layer over normalized rows.
 
     Returns:
-        The decoder's output (R, D), and each layer's attention weights to the source (A, H, N, S).
+        The decoder's output (A, N, D), and each layer's attention weights to the source,
+        (A, H, N, S).
     """
     source_weights: list[ir.Value] = []
     for layer in range(writer.config.decoder_layers):
@@ -142,14 +136,14 @@ def _decode(
         norm = f"{path}/self_residual/norm"
         mixer: Mixer
         if writer.config.decoder_mixer == "ssru":
-            mixer = SSRUWriter(writer, f"{path}/ssru", shape)
+            mixer = SSRUWriter(writer, f"{path}/ssru")
         else:
-            mixer = attention(writer, f"{path}/self_attention", shape)
+            mixer = attention(writer, f"{path}/self_attention")
         attended = attend_itself(layer, mixer, writer.enter(x, norm))
         x = writer.leave(x, attended, norm)
         if memory:
             norm = f"{path}/cross_residual/norm"
-            cross_attention = attention(writer, f"{path}/cross_attention", shape)
+            cross_attention = attention(writer, f"{path}/cross_attention")
             attended, weights = cross_attention.to_source(
                 writer.enter(x, norm), memory[2 * layer : 2 * layer + 2], memory[-1]
             )
@@ -196,7 +190,7 @@ def _mean_over_heads(writer: OperatorWriter, weights: ir.Value | None, shape: ir
 
 
 def _logits(writer: OperatorWriter, x: ir.Value, candidates: ir.Value | None = None) -> ir.Value:
-    """Return logits (R, V), or only the logits (R, n) of candidates (n,)."""
+    """Return logits (A, M, V), or only the logits (A, M, n) of candidates (n,)."""
     bias = writer.weights.get("output/bias")
     kernel = writer.weights.get(KERNEL)
     if kernel is not None and candidates is None:

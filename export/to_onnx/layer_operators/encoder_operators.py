@@ -22,11 +22,10 @@ def write_read(
     """
     config = cast(TransformerConfig, writer.config)  # only models with an encoder have this node
     source = add_prefix(writer, "source", source)
-    shape = writer.op.Shape(source)
-    encoded, mask = _encode(writer, attention, source, shape)
+    encoded, mask = _encode(writer, attention, source)
     memory: list[ir.Value] = []
     for layer in range(config.decoder_layers):
-        reader = attention(writer, f"decoder/layer_{layer}/cross_attention", shape)
+        reader = attention(writer, f"decoder/layer_{layer}/cross_attention")
         memory += reader.project_source(encoded)
     return [*memory, mask]
 
@@ -38,21 +37,19 @@ def write_classify(
     `Classifier.call`.
     """
     op = writer.op
-    shape = op.Shape(source)
-    encoded, _ = _encode(writer, attention, source, shape)
-    rows = writer.split_rows(encoded, shape, writer.config.model_dim)  # (B, S, D)
+    encoded, _ = _encode(writer, attention, source)
     is_real = op.Not(op.Equal(source, writer.constant("pad", np.int32(PAD_ID))))
     real = op.Cast(is_real, to=ir.DataType.FLOAT.value)  # (B, S)
     count = op.ReduceSum(real, writer.ints(1), keepdims=1)
     count = op.Max(count, writer.constant("one", np.float32(1)))
     shares = op.Unsqueeze(op.Div(real, count), writer.ints(2))  # (B, S, 1)
-    mean = op.ReduceSum(op.Mul(rows, shares), writer.ints(1), keepdims=0)  # (B, D)
+    mean = op.ReduceSum(op.Mul(encoded, shares), writer.ints(1), keepdims=0)  # (B, D)
     head = (writer.weights["head/kernel"], writer.weights["head/bias"])
     return [writer.matmul.multiply(mean, "head/kernel", *head)]
 
 
 def _encode(
-    writer: OperatorWriter, attention: type[StandardAttention], source: ir.Value, shape: ir.Value
+    writer: OperatorWriter, attention: type[StandardAttention], source: ir.Value
 ) -> tuple[ir.Value, ir.Value]:
     """Write the encoder.
 
@@ -60,10 +57,9 @@ def _encode(
         writer: writer of the operators.
         attention: writes attention.
         source: ids (B, S), with the prefix.
-        shape: int64 [B, S].
 
     Returns:
-        Rows (B*S, D), and the additive mask (B, 1, 1, S).
+        Rows (B, S, D), and the additive mask (B, 1, 1, S).
     """
     op = writer.op
     config = cast(TransformerConfig | ClassifierConfig, writer.config)
@@ -79,7 +75,7 @@ def _encode(
     for layer in range(config.encoder_layers):
         path = f"encoder/layer_{layer}"
         norm = f"{path}/attention_residual/norm"
-        self_attention = attention(writer, f"{path}/attention", shape)
+        self_attention = attention(writer, f"{path}/attention")
         attended, _ = self_attention.to_itself(writer.enter(x, norm), masks[layer])
         x = writer.feed_forward(writer.leave(x, attended, norm), path)
     return writer.finish(x, "encoder"), mask

@@ -58,9 +58,13 @@ class Profile(NamedTuple):
 
     attention: type[StandardAttention]
     matmul: Callable[..., Float32MatMul]
+    source_multiple: int = 1  # the number of tokens of every source is padded to a multiple of this
 
 
 PORTABLE = Profile(StandardAttention, Float32MatMul)  # standard operators only
+
+
+SOURCE_MULTIPLE = 4  # onnxruntime adds this many products at a time
 
 
 def int8_profile(rows: Mapping[str, RowStatistics], float32_names: Sequence[str] = ()) -> Profile:
@@ -72,7 +76,7 @@ def int8_profile(rows: Mapping[str, RowStatistics], float32_names: Sequence[str]
         float32_names: parts of the names of weights that remain float32.
     """
     matmul = functools.partial(Int8MatMul, rows=rows, float32_names=float32_names)
-    return Profile(ReproducibleAttention, matmul)
+    return Profile(ReproducibleAttention, matmul, SOURCE_MULTIPLE)
 
 
 def insert_layers(outer: ir.Model, model: ConfiguredModel, profile: Profile) -> None:
@@ -93,13 +97,27 @@ def insert_layers(outer: ir.Model, model: ConfiguredModel, profile: Profile) -> 
         {name: np.asarray(weight) for name, weight in member.named_weights.items()}
         for _, member in members
     ]
-    for node in [node for node in outer.graph.all_nodes() if node.domain == DOMAIN]:
-        layers, number = node.op_type.split("_")
+
+    def writer_of(layers: str, number: str) -> OperatorWriter:
         prefix, member = members[int(number)]
         config = member.config
         options = config if layers in (READ, CLASSIFY_OPERATOR) else config.decoder_options()
         weights = member_weights[int(number)]
-        writer = OperatorWriter(outer.graph, config, options, weights, profile.matmul, prefix)
+        return OperatorWriter(
+            outer.graph,
+            config,
+            options,
+            weights,
+            profile.matmul,
+            prefix,
+            profile.source_multiple,
+        )
+
+    for node in [node for node in outer.graph.all_nodes() if node.domain == DOMAIN]:
+        layers, number = node.op_type.split("_")
+        if layers == READ and number == "0" and profile.source_multiple > 1:
+            _pad_source(writer_of(READ, number), node.inputs[0])
+        writer = writer_of(layers, number)
         outputs = WRITE[layers](writer, profile.attention, *node.inputs)
         ir.convenience.replace_nodes_and_values(
             node.graph, node, [node], writer.op.nodes, node.outputs, outputs
@@ -107,3 +125,23 @@ def insert_layers(outer: ir.Model, model: ConfiguredModel, profile: Profile) -> 
     outer.opset_imports.pop(DOMAIN, None)
     if any(node.domain == CONTRIB for node in outer.graph.all_nodes()):
         outer.opset_imports[CONTRIB] = 1
+
+
+def _pad_source(writer: OperatorWriter, source: ir.Value) -> None:
+    """Pad source ids (B, S) so that S plus the number of the model's additions is a multiple.
+
+    All nodes that read the source read the padded source. The sums over a source are then the same
+    in every batch; see `ReproducibleAttention`.
+    """
+    op = writer.op
+    readers = list(source.uses())
+    count = op.Add(op.Shape(source, start=1), writer.ints(len(writer.config.source_additions)))
+    missing = op.Mod(op.Neg(count), writer.ints(writer.source_multiple))
+    padded = op.Pad(source, op.Concat(writer.ints(0, 0, 0), missing, axis=0))
+    for node, index in readers:
+        node.replace_input_with(index, padded)
+    producer = source.producer()
+    if producer is None:
+        writer.graph.insert_before(writer.graph[0], op.nodes)
+    else:
+        writer.graph.insert_after(producer, op.nodes)

@@ -5,7 +5,13 @@ from collections.abc import Sequence
 import numpy as np
 import onnx_ir as ir
 
+from tfk_transformer.export.to_onnx.layer_operators.onnx_matmul import CONTRIB
 from tfk_transformer.export.to_onnx.layer_operators.operator_writer import OperatorWriter
+
+# Exponentials of masked scores would be too small for normal numbers, with which processors are
+# many times as fast. The exponential of this power is too small to change a sum with the greatest
+# exponential, which is 1.
+LOWEST_POWER = np.float32(-80)
 
 
 class StandardAttention:
@@ -17,18 +23,16 @@ class StandardAttention:
         writer: writer of the operators.
         path: common part of the names of the attention's weights, such as
             "decoder/layer_0/self_attention".
-        shape: int64 value [A, M], or [B, S] in the encoder.
     """
 
-    def __init__(self, writer: OperatorWriter, path: str, shape: ir.Value):
+    def __init__(self, writer: OperatorWriter, path: str):
         self.writer = writer
         self.path = path
-        self.shape = shape
         self.options = writer.options
         self.context_roles = ["value"] if self.options.keys_are_values else ["key", "value"]
 
     def to_itself(self, x: ir.Value, mask: ir.Value) -> tuple[ir.Value, ir.Value]:
-        """Attend from rows (B*S, D) to themselves.
+        """Attend from rows (B, S, D) to themselves.
 
         The mask (B or 1, 1, 1 or S, S) is additive. Return rows, and weights (B, H, S, S).
         """
@@ -39,28 +43,28 @@ class StandardAttention:
     def to_past(
         self, x: ir.Value, past: Sequence[ir.Value], lineage: ir.Value
     ) -> tuple[ir.Value, list[ir.Value]]:
-        """Attend from rows (R, D) to earlier positions and themselves; see `DecoderLayer.step`.
+        """Attend from rows (A, M, D) to earlier positions and themselves; see `DecoderLayer.step`.
 
         Return rows, and the longer KV cache.
         """
         query, *context = self.heads(x, ["query", *self.context_roles])
         pairs = zip(past, (context[0], context[-1]), strict=True)
         key, value = (self.writer.op.Concat(*pair, axis=2) for pair in pairs)
-        return self.join(self.attend(query, key, value, lineage)[0]), [key, value]
+        return self.join(self.attend_past(query, key, value, lineage)), [key, value]
 
     def to_source(
         self, x: ir.Value, memory: Sequence[ir.Value], mask: ir.Value
     ) -> tuple[ir.Value, ir.Value]:
-        """Attend from rows (R, D) to keys (A, H, S, K) and values (A, H, S, V).
+        """Attend from rows (A, M, D) to keys (A, H, S, K) and values (A, H, S, V).
 
         The mask (A, 1, 1, S) is additive. Return rows, and attention weights (A, H, M, S).
         """
         (query,) = self.heads(x, ["query"])
-        attended, weights = self.attend(query, memory[0], memory[1], mask)
+        attended, weights = self.attend_source(query, memory[0], memory[1], mask)
         return self.join(attended), weights
 
     def project_source(self, encoded: ir.Value) -> list[ir.Value]:
-        """Project the encoder's output, rows (B*S, D), to the memory.
+        """Project the encoder's output (B, S, D) to the memory.
 
         Return keys (B, H, S, K) and values (B, H, S, V).
         """
@@ -74,22 +78,30 @@ class StandardAttention:
         op = self.writer.op
         # The scores need no scale: the weights of queries are scaled.
         scores = op.MatMul(query, op.Transpose(key, perm=[0, 1, 3, 2]))
-        weights = self.softmax(op.Add(scores, mask))
+        weights = op.Softmax(op.Add(scores, mask), axis=-1)
         return op.Transpose(op.MatMul(weights, value), perm=[0, 2, 1, 3]), weights
 
-    def softmax(self, scores: ir.Value) -> ir.Value:
-        """Return the attention weights, the softmax of scores (A, H, M, S)."""
-        return self.writer.op.Softmax(scores, axis=-1)
+    def attend_source(
+        self, query: ir.Value, key: ir.Value, value: ir.Value, mask: ir.Value
+    ) -> tuple[ir.Value, ir.Value]:
+        """Return the same as `attend`, for keys and values that all steps of a search read."""
+        return self.attend(query, key, value, mask)
+
+    def attend_past(
+        self, query: ir.Value, key: ir.Value, value: ir.Value, lineage: ir.Value
+    ) -> ir.Value:
+        """Return the heads' outputs (A, M, H, V) of an attention without padding."""
+        return self.attend(query, key, value, lineage)[0]
 
     def project(self, x: ir.Value, roles: Sequence[str]) -> ir.Value:
-        """Multiply rows (R, D) by the concatenated weights of "query", "key" or "value"."""
+        """Multiply rows (A, M, D) by the concatenated weights of "query", "key" or "value"."""
         matrix = np.concatenate([self._matrix(role) for role in roles], axis=1)
         biased = any(f"{self.path}/{role}_bias" in self.writer.weights for role in roles)
         bias = np.concatenate([self._bias(role) for role in roles]) if biased else None
         return self.writer.matmul.multiply(x, f"{self.path}/{'_'.join(roles)}", matrix, bias)
 
     def heads(self, x: ir.Value, roles: Sequence[str]) -> list[ir.Value]:
-        """Project rows (R, D) to heads (A, H, M, width) for each role."""
+        """Project rows (A, M, D) to heads (A, H, M, width) for each role."""
         count = self.options.num_heads
         projected = self.project(x, roles)
         if self.options.query_width == self.options.value_width:
@@ -99,17 +111,17 @@ class StandardAttention:
         return [self._to_heads(part, count, role) for part, role in zip(parts, roles, strict=True)]
 
     def join(self, attended: ir.Value) -> ir.Value:
-        """Project the heads' outputs (A, M, …) to rows (R, D)."""
+        """Project the heads' outputs (A, M, H, V) to rows (A, M, D)."""
         width = self.options.num_heads * self.options.value_width
-        rows = self.writer.op.Reshape(attended, self.writer.ints(-1, width))
+        rows = self.writer.op.Reshape(attended, self.writer.ints(0, 0, width))
         name = f"{self.path}/output"
         bias = self.writer.weights.get(f"{name}_bias")
         return self.writer.matmul.multiply(rows, name, self.writer.weights[name], bias)
 
     def _to_heads(self, part: ir.Value, count: int, role: str) -> ir.Value:
-        # No size is -1, because onnxruntime cannot infer a size if A is 0.
-        sizes = self.writer.ints(count, self._width(role))
-        shape = self.writer.op.Concat(self.shape, sizes, axis=0)
+        # A size of 0 means the size that the input has. No size is -1, because onnxruntime cannot
+        # infer a size if A is 0.
+        shape = self.writer.ints(0, 0, count, self._width(role))
         heads = self.writer.op.Reshape(part, shape)  # (A, M, count, width)
         return self.writer.op.Transpose(heads, perm=[0, 2, 1, 3])
 
@@ -148,18 +160,59 @@ class StandardAttention:
 
 
 class ReproducibleAttention(StandardAttention):
-    """Writes attention with a softmax that depends neither on the processor nor on the padding.
+    """Writes attention that depends neither on the processor nor on padding of multiples of 4.
 
     onnxruntime's softmax adds more than 16 exponentials in another order with AVX-512 than with
-    AVX2. The last bit of the sum then differs, and 8-bit rounding enlarges the difference. A sum in
-    float64 is the same after rounding to float32.
+    AVX2. The last bit of the sum then differs, and 8-bit rounding enlarges the difference. Each
+    method adds the exponentials in the way that is the fastest for its shapes.
     """
 
-    def softmax(self, scores: ir.Value) -> ir.Value:
-        """Return the attention weights, the softmax of scores (A, H, M, S)."""
+    def attend(
+        self, query: ir.Value, key: ir.Value, value: ir.Value, mask: ir.Value
+    ) -> tuple[ir.Value, ir.Value]:
+        """Return the heads' outputs (A, M, H, V), and attention weights (A, H, M, S).
+
+        A sum in float64 is the same in every order, after rounding to float32.
+        """
         op = self.writer.op
-        last = self.writer.ints(-1)
-        powers = op.Exp(op.Sub(scores, op.ReduceMax(scores, last, keepdims=1)))
+        powers = self._powers(op.FusedMatMul(query, key, transB=1, _domain=CONTRIB), mask)
         exact = op.Cast(powers, to=ir.DataType.DOUBLE.value)
-        total = op.ReduceSum(exact, last, keepdims=1)
-        return op.Div(powers, op.Cast(total, to=ir.DataType.FLOAT.value))
+        total = op.ReduceSum(exact, self.writer.ints(-1), keepdims=1)
+        weights = op.Div(powers, op.Cast(total, to=ir.DataType.FLOAT.value))
+        return op.Transpose(op.MatMul(weights, value), perm=[0, 2, 1, 3]), weights
+
+    def attend_source(
+        self, query: ir.Value, key: ir.Value, value: ir.Value, mask: ir.Value
+    ) -> tuple[ir.Value, ir.Value]:
+        """Return the heads' outputs (A, M, H, V), and attention weights (A, H, M, S).
+
+        The product with the values computes the sum, too: they have one more column, of ones. The
+        keys are transposed and the column is added before the loop.
+        """
+        op = self.writer.op
+        scores = op.MatMul(query, op.Transpose(key, perm=[0, 1, 3, 2]))
+        powers = self._powers(scores, mask)
+        one = self.writer.constant("one", np.float32(1))
+        with_ones = op.Pad(value, self.writer.ints(0, 0, 0, 0, 0, 0, 0, 1), one)
+        sizes = self.writer.ints(self.options.value_width, 1)
+        sums, total = op.Split(op.MatMul(powers, with_ones), sizes, axis=-1, _outputs=2)
+        return op.Transpose(op.Div(sums, total), perm=[0, 2, 1, 3]), op.Div(powers, total)
+
+    def attend_past(
+        self, query: ir.Value, key: ir.Value, value: ir.Value, lineage: ir.Value
+    ) -> ir.Value:
+        """Return the heads' outputs (A, M, H, V) of an attention without padding.
+
+        onnxruntime compiles its sums for the oldest processors, so they are the same on all.
+        """
+        op = self.writer.op
+        powers = self._powers(op.FusedMatMul(query, key, transB=1, _domain=CONTRIB), lineage)
+        total = op.ReduceSum(powers, self.writer.ints(-1), keepdims=1)
+        return op.Transpose(op.Div(op.MatMul(powers, value), total), perm=[0, 2, 1, 3])
+
+    def _powers(self, scores: ir.Value, mask: ir.Value) -> ir.Value:
+        """Return the exponentials of masked scores (A, H, M, S) minus their maximum."""
+        op = self.writer.op
+        masked = op.Add(scores, mask)
+        lowered = op.Sub(masked, op.ReduceMax(masked, self.writer.ints(-1), keepdims=1))
+        return op.Exp(op.Max(lowered, self.writer.constant("lowest_power", LOWEST_POWER)))

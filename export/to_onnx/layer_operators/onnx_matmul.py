@@ -14,9 +14,18 @@ from tfk_transformer.export.to_onnx.layer_operators.weight_rounding import (
 )
 
 CONTRIB = "com.microsoft"  # onnxruntime's own operators
+# Numbers of columns that are scaled by a separate operator in the decoder. It saves more time than
+# it takes, except for many columns or many rows, such as the rows of the encoder.
+SCALED_COLUMNS = range(500, 5000)
 KERNEL = "output/kernel"  # the projection to the vocabulary, if it is not an embedding table
 
-GetConstant = Callable[[str, np.ndarray], ir.Value]
+
+GetConstant = Callable[[str, np.ndarray | np.generic], ir.Value]
+
+
+def ints(constant: GetConstant, *values: int) -> ir.Value:
+    """Return an int64 vector, for shapes and axes."""
+    return constant("ints/" + "_".join(map(str, values)), np.array(values, "int64"))
 
 
 class Float32MatMul:
@@ -36,21 +45,33 @@ class Float32MatMul:
     def multiply(
         self, x: ir.Value, name: str, matrix: np.ndarray, bias: np.ndarray | None = None
     ) -> ir.Value:
-        """Multiply rows (R, rows) by a matrix (rows, columns) and add a bias (columns,)."""
-        kernel = self.constant(name, matrix)
-        if bias is None:
-            return self.op.MatMul(x, kernel)
-        return self.op.Gemm(x, kernel, self.bias(name, bias))
+        """Multiply rows (A, M, rows) by a matrix (rows, columns) and add a bias (columns,)."""
+        product = self.op.MatMul(x, self.constant(name, matrix))
+        return product if bias is None else self.op.Add(product, self.bias(name, bias))
 
     def multiply_by_table(
         self, x: ir.Value, name: str, table: np.ndarray, bias: np.ndarray | None = None
     ) -> ir.Value:
-        """Multiply rows (R, D) by an embedding table (vocab_size, D) that also embeds tokens.
+        """Multiply rows (A, M, D) by an embedding table (vocab_size, D) that also embeds tokens.
 
         The product is x table^T + bias.
         """
         biases = [] if bias is None else [self.constant("output/bias", bias)]
-        return self.op.Gemm(x, self.constant(name, table), *biases, transB=1)
+        return self._multiply_transposed(x, self.constant(name, table), biases, table.shape)
+
+    def _multiply_transposed(
+        self, x: ir.Value, table: ir.Value, biases: Sequence[ir.Value], sizes: tuple[int, int]
+    ) -> ir.Value:
+        """Multiply rows (A, M, D) by a transposed table (n, D) and add biases (n,).
+
+        `sizes` are n and D; an n of -1 is inferred.
+        """
+        # Gemm reads the table transposed, without a copy, but multiplies only matrices.
+        count, width = sizes
+        rows = self.op.Reshape(x, ints(self.constant, -1, width))
+        products = self.op.Gemm(rows, table, *biases, transB=1)
+        shape = self.op.Concat(self.op.Shape(x, end=2), ints(self.constant, count), axis=0)
+        return self.op.Reshape(products, shape)
 
     def multiply_by_some_of_table(
         self,
@@ -60,12 +81,12 @@ class Float32MatMul:
         ids: ir.Value,
         bias: np.ndarray | None = None,
     ) -> ir.Value:
-        """Multiply rows (R, D) by the rows of a table that belong to ids (n,), and add the bias.
+        """Multiply rows (A, M, D) by the rows of a table that belong to ids (n,), and add the bias.
 
         `optimize` moves the operators that only read the ids out of a loop.
 
         Args:
-            x: rows (R, D).
+            x: rows (A, M, D).
             name: the name of the table if it also embeds tokens, otherwise "output/kernel", the
                 name of its transpose.
             table: (vocab_size, D).
@@ -73,18 +94,21 @@ class Float32MatMul:
             bias: (vocab_size,).
 
         Returns:
-            The products (R, n).
+            The products (A, M, n).
         """
         table_name = f"{name}_transposed" if name == KERNEL else name
         selected = self.op.Gather(self.constant(table_name, table), ids)
         biases = []
         if bias is not None:
             biases.append(self.op.Gather(self.constant("output/bias", bias), ids))
-        return self.op.Gemm(x, selected, *biases, transB=1)
+        return self._multiply_transposed(x, selected, biases, (-1, table.shape[1]))
 
-    def look_up(self, name: str, table: np.ndarray, ids: ir.Value) -> ir.Value:
-        """Look up ids (A, M) in an embedding table (vocab_size, D): (A, M, D)."""
-        return self.op.Gather(self.constant(name, table), ids)
+    def look_up(self, name: str, table: np.ndarray, ids: ir.Value, factor: float) -> ir.Value:
+        """Look up ids (A, M) in an embedding table (vocab_size, D): (A, M, D), times a factor."""
+        rows = self.op.Gather(self.constant(name, table), ids)
+        if factor == 1:
+            return rows
+        return self.op.Mul(rows, self.constant("embedding_scale", np.float32(factor)))
 
     def bias(self, name: str, bias: np.ndarray) -> ir.Value:
         """Return the bias of the weights of this name, with the name that it has in Keras."""
@@ -125,23 +149,46 @@ class Int8MatMul(Float32MatMul):
     def multiply(
         self, x: ir.Value, name: str, matrix: np.ndarray, bias: np.ndarray | None = None
     ) -> ir.Value:
-        """Multiply rows (R, rows) by a matrix (rows, columns) and add a bias (columns,)."""
+        """Multiply rows (A, M, rows) by a matrix (rows, columns) and add a bias (columns,)."""
         if any(part in name for part in self.float32_names):
             return super().multiply(x, name, matrix, bias)
-        rows, row_scale, row_zero = self._round_rows(x, name)
         rounded, scale = rounded_columns(matrix, self.rows[self.prefix + name].moments)
-        zeros = self.constant(f"zeros/{scale.size}", np.zeros(scale.size, "int8"))
-        inputs = [
-            rows,
-            self.constant(f"{name}_int8", rounded),
-            row_scale,
-            self.constant(f"{name}_scale", scale),
-            row_zero,
-            zeros,
-        ]
+        rows, row_scale, row_zero = self._round_rows(x, name)
+        inputs = [rows, self.constant(f"{name}_int8", rounded)]
+        if len(scale) not in SCALED_COLUMNS or name.startswith("encoder/"):
+            inputs += [row_scale, self.constant(f"{name}_scale", scale), row_zero]
+            if bias is not None:
+                inputs += [None, self.bias(name, bias)]
+            return self.op.MatMulIntegerToFloat(*inputs, _domain=CONTRIB)
+        scale = self._product_scale(name, scale)
+        inputs += [row_zero, self.constant(f"{name}_scale", scale)]
         if bias is not None:
-            inputs.append(self.bias(name, bias))
-        return self.op.MatMulIntegerToFloat(*inputs, _domain=CONTRIB)
+            inputs.append(self.constant(f"{name}_scaled_bias", bias / scale))
+        return self._multiply_and_scale(*inputs)
+
+    def _product_scale(self, name: str, scale: np.ndarray) -> np.ndarray:
+        """Return the scales of the columns of a product of integers, without zeros."""
+        step, _ = row_rounding(*self.rows[self.prefix + name][:2])
+        return np.where(scale > 0, scale * step, 1).astype("float32")
+
+    def _multiply_and_scale(
+        self,
+        rows: ir.Value,
+        weights: ir.Value,
+        row_zero: ir.Value,
+        scales: ir.Value,
+        scaled_bias: ir.Value | None = None,
+    ) -> ir.Value:
+        """Multiply integers, add the bias divided by the scales, and multiply by the scales.
+
+        The operator copies a vector of scales whenever it runs. With many columns, this takes
+        longer than another operator.
+        """
+        one = self.constant("one", np.float32(1))
+        inputs = [rows, weights, one, one, row_zero]
+        if scaled_bias is not None:
+            inputs += [None, scaled_bias]  # None: the zero points of the weights are 0.
+        return self.op.Mul(self.op.MatMulIntegerToFloat(*inputs, _domain=CONTRIB), scales)
 
     def _round_rows(self, x: ir.Value, name: str) -> tuple[ir.Value, ir.Value, ir.Value]:
         """Return the rows of a product as uint8, their scale and their zero point."""
@@ -158,7 +205,7 @@ class Int8MatMul(Float32MatMul):
     def multiply_by_table(
         self, x: ir.Value, name: str, table: np.ndarray, bias: np.ndarray | None = None
     ) -> ir.Value:
-        """Multiply rows (R, D) by an embedding table (vocab_size, D).
+        """Multiply rows (A, M, D) by an embedding table (vocab_size, D).
 
         The operator requires a transposed copy of the table.
         """
@@ -172,28 +219,28 @@ class Int8MatMul(Float32MatMul):
         ids: ir.Value,
         bias: np.ndarray | None = None,
     ) -> ir.Value:
-        """Multiply rows (R, D) by the rows of a table that belong to ids (n,), and add the bias;
+        """Multiply rows (A, M, D) by the rows of a table that belong to ids (n,), and add the bias;
         see `Float32MatMul`.
         """
         product = name if name == KERNEL else f"output/{name}"
         if any(part in product for part in self.float32_names):
             return super().multiply_by_some_of_table(x, name, table, ids, bias)
-        rows, row_scale, row_zero = self._round_rows(x, product)
         rounded, scale = rounded_columns(table.T, self.rows[self.prefix + product].moments)
+        rows, _, row_zero = self._round_rows(x, product)
         selected = self.op.Gather(self.constant(f"{product}_int8_transposed", rounded.T), ids)
+        scale = self._product_scale(product, scale)
         scales = self.op.Gather(self.constant(f"{product}_scale", scale), ids)
-        biases: list[ir.Value | None] = []
+        inputs = [rows, self.op.Transpose(selected, perm=[1, 0]), row_zero, scales]
         if bias is not None:
-            # None: the zero points of the weights are 0.
-            biases = [None, self.op.Gather(self.constant("output/bias", bias), ids)]
-        weights = self.op.Transpose(selected, perm=[1, 0])
-        inputs = [rows, weights, row_scale, scales, row_zero, *biases]
-        return self.op.MatMulIntegerToFloat(*inputs, _domain=CONTRIB)
+            scaled_bias = self.constant(f"{product}_scaled_bias", bias / scale)
+            inputs.append(self.op.Gather(scaled_bias, ids))
+        return self._multiply_and_scale(*inputs)
 
-    def look_up(self, name: str, table: np.ndarray, ids: ir.Value) -> ir.Value:
-        """Look up ids (A, M) in an embedding table (vocab_size, D): (A, M, D)."""
+    def look_up(self, name: str, table: np.ndarray, ids: ir.Value, factor: float) -> ir.Value:
+        """Look up ids (A, M) in an embedding table (vocab_size, D): (A, M, D), times a factor."""
         scale = np.abs(table).max(axis=1, keepdims=True) / INT8_MAX
         rounded = np.round(table / np.where(scale > 0, scale, 1)).astype("int8")
         numbers = self.op.Gather(self.constant(f"{name}_int8", rounded), ids)
-        scales = self.op.Gather(self.constant(f"{name}_scale", scale.astype("float32")), ids)
+        scale = (scale * factor).astype("float32")
+        scales = self.op.Gather(self.constant(f"{name}_scale", scale), ids)
         return self.op.Mul(self.op.Cast(numbers, to=ir.DataType.FLOAT.value), scales)

@@ -18,60 +18,54 @@ class SSRUWriter:
     Args:
         writer: writer of the operators.
         path: common part of the names of the SSRU's weights, such as "decoder/layer_0/ssru".
-        shape: int64 value [A, M], or [B, T] in a full pass.
     """
 
-    def __init__(self, writer: OperatorWriter, path: str, shape: ir.Value):
+    def __init__(self, writer: OperatorWriter, path: str):
         self.writer = writer
         self.path = path
-        self.shape = shape
         self.width = writer.options.model_dim
 
     def to_past(
         self, x: ir.Value, past: Sequence[ir.Value], lineage: ir.Value
     ) -> tuple[ir.Value, list[ir.Value]]:
-        """Map rows (R, D) to rows, and return the next states (A, 1, M, D); see `SSRU.step`."""
+        """Map rows (A, M, D) to rows, and return the next states (A, 1, M, D); see `SSRU.step`."""
         op = self.writer.op
         ints = self.writer.ints
-        beams = op.Slice(self.shape, ints(1), ints(2), ints(0))  # (1,): M
+        beams = op.Shape(x, start=1, end=2)  # (1,): M
         # The columns of the previous position. The first step has none: a product of no columns.
         columns = op.Slice(lineage, op.Mul(beams, ints(-2)), op.Neg(beams), ints(3))
         visible = op.Equal(columns, self.writer.constant("visible", np.float32(0)))
         previous = op.MatMul(op.Cast(visible, to=ir.DataType.FLOAT.value), *past)
         forget, update = self._gates(x)
-        kept = op.Mul(forget, op.Reshape(previous, ints(-1, self.width)))
+        kept = op.Mul(forget, op.Squeeze(previous, ints(1)))
         rows = op.Add(kept, update)
-        sentences = op.Slice(self.shape, ints(0), ints(1), ints(0))
-        shape = op.Concat(sentences, ints(1), beams, ints(self.width), axis=0)
-        return op.Relu(rows), [op.Reshape(rows, shape)]
+        return op.Relu(rows), [op.Unsqueeze(rows, ints(1))]
 
     def to_itself(self, x: ir.Value, mask: ir.Value) -> tuple[ir.Value, ir.Value]:
-        """Map rows (B*T, D) to rows, and return attention weights without heads (B, 0, T, T).
+        """Map rows (B, T, D) to rows, and return attention weights without heads (B, 0, T, T).
 
         The mask is not needed, since an SSRU reads earlier positions only.
         """
         op = self.writer.op
         ints = self.writer.ints
-        shape = op.Concat(self.shape, ints(self.width), axis=0)
-        gates = [op.Reshape(rows, shape) for rows in self._gates(x)]  # (B, T, D)
-        sentences = op.Slice(self.shape, ints(0), ints(1), ints(0))
+        sentences = op.Shape(x, end=1)
         zero = self.writer.constant("visible", np.float32(0))
         first = op.Expand(zero, op.Concat(sentences, ints(self.width), axis=0))
         _, states = op.Scan(
             first,
-            *gates,
+            *self._gates(x),
             body=_recurrence(),
             num_scan_inputs=2,
             scan_input_axes=[1, 1],
             scan_output_axes=[1],
             _outputs=2,
         )
-        length = op.Slice(self.shape, ints(1), ints(2), ints(0))
+        length = op.Shape(x, start=1, end=2)
         no_heads = op.Expand(zero, op.Concat(sentences, ints(0), length, length, axis=0))
-        return op.Relu(op.Reshape(states, ints(-1, self.width))), no_heads
+        return op.Relu(states), no_heads
 
     def _gates(self, x: ir.Value) -> tuple[ir.Value, ir.Value]:
-        """Return f and (1 - f) * (x W), rows (R, D), from one product."""
+        """Return f and (1 - f) * (x W), rows (A, M, D), from one product."""
         op = self.writer.op
         names = ("kernel", "forget_kernel")
         matrix = np.concatenate([self.writer.weights[f"{self.path}/{n}"] for n in names], axis=1)

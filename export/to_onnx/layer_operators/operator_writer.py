@@ -1,8 +1,8 @@
 """Write the ONNX operators that the encoder and the decoding step have in common.
 
 Operators are written from the configuration and the weights. Matrices have a row for each token.
-Letters of shapes: A or B sentences; M beams of each sentence; R = A*M rows, in the encoder R = B*S;
-D is model_dim, H num_heads, K key_dim and V value_dim.
+Letters of shapes: A or B sentences; M beams of each sentence, in the encoder S tokens; D is
+model_dim, H num_heads, K key_dim and V value_dim.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -13,7 +13,7 @@ from onnxscript import TapeBuilder
 
 from tfk_transformer.config.layer_options import LayerOptions
 from tfk_transformer.config.model_options import LanguageModelConfig, TransformerConfig
-from tfk_transformer.export.to_onnx.layer_operators.onnx_matmul import Float32MatMul
+from tfk_transformer.export.to_onnx.layer_operators.onnx_matmul import Float32MatMul, ints
 from tfk_transformer.layers.position_encoding import position_table
 from tfk_transformer.layers.relative_positions import bucket_table
 
@@ -34,6 +34,7 @@ class OperatorWriter:
         matmul: class that writes the products of rows and weights.
         prefix: the prefix of the names of the graph's constants. The members of an ensemble share a
             graph, and each member has its own prefix.
+        source_multiple: sources are padded to a multiple of this number of tokens.
     """
 
     def __init__(
@@ -44,6 +45,7 @@ class OperatorWriter:
         weights: Mapping[str, np.ndarray],
         matmul: Callable[..., Float32MatMul],
         prefix: str = "",
+        source_multiple: int = 1,
     ):
         self.graph = graph
         self.config = config
@@ -52,6 +54,7 @@ class OperatorWriter:
         # Not a `GraphBuilder`, which describes every node in metadata.
         self.op = TapeBuilder()
         self.prefix = prefix
+        self.source_multiple = source_multiple
         self.matmul = matmul(self.op, self.constant, prefix)
 
     def constant(self, name: str, array: np.ndarray | np.generic) -> ir.Value:
@@ -64,7 +67,7 @@ class OperatorWriter:
 
     def ints(self, *values: int) -> ir.Value:
         """Return an int64 vector, for shapes and axes."""
-        return self.constant("ints/" + "_".join(map(str, values)), np.array(values, "int64"))
+        return ints(self.constant, *values)
 
     def range(self, count: ir.Value) -> ir.Value:
         """Return int64 (n,), the numbers from 0 to n - 1, for n as (1,)."""
@@ -76,10 +79,6 @@ class OperatorWriter:
         """Return the elements of an axis from `start` (1,) to `end` (1,)."""
         return self.op.Slice(x, start, end, self.ints(axis))
 
-    def split_rows(self, rows: ir.Value, shape: ir.Value, width: int) -> ir.Value:
-        """Reshape rows (A*N, width) to (A, N, width); `shape` is int64 [A, N]."""
-        return self.op.Reshape(rows, self.op.Concat(shape, self.ints(width), axis=0))
-
     def table(self, side: str) -> str:
         """Return the name of the embedding table of a side, "source" or "target".
 
@@ -89,16 +88,19 @@ class OperatorWriter:
         return name if name in self.weights else "source_embedding/embeddings"
 
     def positions(self, side: str) -> ir.Value:
-        """Return the table of positions (max_length, D), longer in a model with prefixes."""
+        """Return the table of positions (max_length, D), longer in a model with prefixes or padded
+        sources.
+        """
+        spare = self.source_multiple - 1
         name = f"{side}_positions/table"
         if name in self.weights:
-            return self.constant(name, self.weights[name])
+            return self.constant(name, np.pad(self.weights[name], [(0, spare), (0, 0)]))
         # A classifier's configuration has no prefixes.
         prefixes: list[Sequence[int]] = [
             getattr(self.config, option, ()) for option in ("source_additions", "target_prefix")
         ]
         c = self.config
-        length = max(map(len, prefixes)) + c.max_length
+        length = max(map(len, prefixes)) + c.max_length + spare
         table = position_table(c.positions, length, c.model_dim, c.position_offset)
         return self.constant("positions", table)
 
@@ -152,24 +154,21 @@ class OperatorWriter:
         return masks if len(masks) == layers else masks * layers
 
     def embed(self, side: str, ids: ir.Value, positions: ir.Value | None) -> ir.Value:
-        """Embed ids (A, M) as rows (R, D).
+        """Embed ids (A, M) as rows (A, M, D).
 
         Embeddings are scaled if the model scales them, and positions (…, D) are added, which a
         model with relative positions does not have. The sums are normalized if the model normalizes
         them.
         """
         table = self.table(side)
-        x = self.matmul.look_up(table, self.weights[table], ids)
-        if self.config.scale_embeddings:
-            scale = np.float32(self.config.model_dim**0.5)
-            x = self.op.Mul(x, self.constant("embedding_scale", scale))
+        factor = self.config.model_dim**0.5 if self.config.scale_embeddings else 1.0
+        x = self.matmul.look_up(table, self.weights[table], ids, factor)
         if positions is not None:
             x = self.op.Add(x, positions)
-        x = self.op.Reshape(x, self.ints(-1, self.config.model_dim))
         return self.normalize(x, f"{side}_positions/norm") if self.config.embedding_norm else x
 
     def normalize(self, x: ir.Value, path: str) -> ir.Value:
-        """Normalize rows (R, D)."""
+        """Normalize rows (A, M, D)."""
         # onnxruntime's SkipLayerNormalization would save one operator, but takes five times as long
         # as Add and LayerNormalization.
         if self.options.norm_type == "rms":
@@ -185,21 +184,23 @@ class OperatorWriter:
         return self.op.Mul(normal, self.constant(f"{path}/gamma", self.weights[f"{path}/gamma"]))
 
     def enter(self, x: ir.Value, path: str) -> ir.Value:
-        """Return the input of a sublayer from rows (R, D), as `residual.Residual.enter` does."""
+        """Return the input of a sublayer from rows (A, M, D), as `residual.Residual.enter` does."""
         return self.normalize(x, path) if self.options.norm == "pre" else x
 
     def leave(self, x: ir.Value, output: ir.Value, path: str) -> ir.Value:
-        """Add the output of a sublayer to rows (R, D), as `residual.Residual` does."""
-        total = self.op.Add(x, output)
+        """Add the output of a sublayer to rows (A, M, D), as `residual.Residual` does."""
+        producer = output.producer()
+        has_bias = producer is not None and producer.op_type == "Add"
+        total = self.op.Sum(x, *producer.inputs) if has_bias else self.op.Add(x, output)
         return total if self.options.norm == "pre" else self.normalize(total, path)
 
     def finish(self, x: ir.Value, stack: str) -> ir.Value:
-        """Normalize the output (R, D) of "encoder" or "decoder", if it has a final norm."""
+        """Normalize the output (A, M, D) of "encoder" or "decoder", if it has a final norm."""
         norm = f"{stack}/final_norm"
         return self.normalize(x, norm) if f"{norm}/gamma" in self.weights else x
 
     def feed_forward(self, x: ir.Value, path: str) -> ir.Value:
-        """Apply the feed-forward block of a layer, with its residual connection, to rows (R, D)."""
+        """Apply a feed-forward block, with its residual connection, to rows (A, M, D)."""
         norm = f"{path}/ff_residual/norm"
         entered = self.enter(x, norm)
         hidden = self._activate(self._dense(entered, f"{path}/feed_forward/inner"))

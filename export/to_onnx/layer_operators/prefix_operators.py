@@ -71,22 +71,6 @@ def _step_mask(writer: OperatorWriter, lineage: ir.Value, new: ir.Value) -> ir.V
     return op.Concat(prefix_rows, beam_rows, axis=2)
 
 
-def beam_rows(writer: OperatorWriter, x: ir.Value, shape: ir.Value, beams: ir.Value) -> ir.Value:
-    """Return the rows of the beams (A*M, D) from the rows of all tokens (A*N, D).
-
-    Args:
-        writer: writer of the operators.
-        x: the rows.
-        shape: int64 [A, N].
-        beams: int64 [A, M].
-    """
-    if not writer.config.target_prefix:
-        return x
-    width = writer.config.model_dim
-    beam_rows = last_beams(writer, writer.split_rows(x, shape, width), beams)
-    return writer.op.Reshape(beam_rows, writer.ints(-1, width))
-
-
 def drop_first(writer: OperatorWriter, x: ir.Value, count: int, axis: int) -> ir.Value:
     """Return a value without the first `count` elements of an axis."""
     if not count:
