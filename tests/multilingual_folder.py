@@ -114,11 +114,11 @@ def config_of(rows, model_type="m2m_100", **changes):
     }
 
 
-def write_m2m100(folder, dropped=(), **changes):
+def write_m2m100(folder, dropped=(), options=None, **changes):
     """Write a folder of M2M100, and return it. Its vocab.json has an order of its own, and 8 rows
     follow the languages.
     """
-    model = trained("bpe")
+    model = trained("bpe", **(options or {}))
     pieces = sorted(set(pieces_of(model)) - set(dropped), key=lambda piece: piece[::-1])
     vocabulary = {piece: row for row, piece in enumerate([*SPECIAL, *pieces])}
     files = {
