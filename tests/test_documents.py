@@ -185,6 +185,12 @@ NOT_RUN = [
     ),
     (
         "benchmarks/decoding.md",
+        "benchmarks/firefox_engine.py",
+        "needs Bergamot, Python 3.10 and a model of Firefox; "
+        "tests/programs/test_benchmark_firefox.py runs the rest",
+    ),
+    (
+        "benchmarks/decoding.md",
         "benchmarks/processors.py",
         (
             "needs a processor that can trap CPUID; tests/export/test_int8.py hides instructions "

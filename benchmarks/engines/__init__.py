@@ -1,6 +1,7 @@
-"""The engines that benchmarks/decoding.py compares, each in its own process.
+"""The engines that benchmarks compare, each in its own process.
 
-A module here is one engine. Its class `Engine(path, threads, *options)` has
+`firefox_engine.py` compares engines of texts (see `texts`), the others engines of ids. A module is
+one engine. The class `Engine(path, threads, *options)` of an engine of ids has
 
     version           name and version of the engine
     prepare(rows)     converts lists of source ids (end token included) to the engine's inputs;
