@@ -45,6 +45,7 @@ def optimize(model: ir.Model) -> ir.Model:
     # Remove constants that are no longer read, because onnxruntime warns about them.
     passes.RemoveUnusedNodesPass()(model)
     _move_weights_into_loops(model.graph)
+    _copy_outputs_that_branches_read(model.graph)
     _shorten_names(model.graph)
     return model
 
@@ -137,6 +138,23 @@ def _copy_constants_into_branches(graph: ir.Graph) -> None:
                         copy = ir.Value(name=name, const_value=value.const_value)
                         branch.register_initializer(copy)
                     node.replace_input_with(i, branch.initializers[name])
+
+
+def _copy_outputs_that_branches_read(graph: ir.Graph) -> None:
+    """Copy each output of a loop's body that a branch in the body reads, too.
+
+    OpenVINO takes such a value for an output of the branch if it reads the file itself.
+    """
+    for loop in [node for node in graph.all_nodes() if node.op_type == "Loop"]:
+        body = loop.attributes["body"].as_graph()
+        for i, value in enumerate(body.outputs):
+            if any(reader.graph is not body for reader, _ in value.uses()):
+                copy = ir.node("Identity", [value])
+                copy.outputs[0].name = f"{value.name}/copy"
+                copy.outputs[0].type = value.type
+                copy.outputs[0].shape = value.shape
+                body.append(copy)
+                body.outputs[i] = copy.outputs[0]
 
 
 def _shorten_names(graph: ir.Graph) -> None:

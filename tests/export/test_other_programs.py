@@ -141,14 +141,12 @@ def test_empty_prefix_forces_nothing(session, source, prefix):
 
 
 def compiled(model):
-    """Return a function of inputs by name to ids and scores, with OpenVINO, whose default on some
-    processors is bfloat16.
+    """Return the network of a path or of a file's content, and a function of inputs by name to ids
+    and scores, with OpenVINO, whose default on some processors is bfloat16.
     """
     openvino = pytest.importorskip("openvino")
     core = openvino.Core()
-    network = core.compile_model(
-        core.read_model(model.SerializeToString()), "CPU", {"INFERENCE_PRECISION_HINT": "f32"}
-    )
+    network = core.compile_model(core.read_model(model), "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
 
     def run(inputs):
         found = network(inputs)
@@ -158,7 +156,7 @@ def compiled(model):
 
 
 def test_openvino_default_search(exported, session, source):
-    network, run = compiled(onnx.load(exported / "generate.onnx"))
+    network, run = compiled(exported / "generate.onnx")
     # It reads defaults as constants.
     assert [value.any_name for value in network.inputs] == ["source_ids"]
     check(run({"source_ids": source}), session.run(["ids", "scores"], {"source_ids": source}))
@@ -171,7 +169,7 @@ def test_openvino_search_with_settings(exported, session, source):
     defaults = [tensor for tensor in model.graph.initializer if tensor.name in inputs]
     for tensor in defaults:
         model.graph.initializer.remove(tensor)
-    _, run = compiled(model)
+    _, run = compiled(model.SerializeToString())
     given = {tensor.name: onnx.numpy_helper.to_array(tensor).copy() for tensor in defaults}
     for settings in SETTINGS:
         chosen = as_inputs(source, settings)
