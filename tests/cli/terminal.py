@@ -1,5 +1,6 @@
 """A pseudo-terminal that a program runs in, as at a user's keyboard."""
 
+import codecs
 import os
 import pty
 import re
@@ -18,6 +19,9 @@ class Terminal:
 
     def __init__(self, *arguments: object, output: Path | None = None, **environment: str):
         self.seen = ""
+        # A read can end within a character or within a sequence that moves the cursor.
+        self._decoder = codecs.getincrementaldecoder("utf-8")()
+        self._incomplete = ""
         self.process, self.descriptor = pty.fork()
         if self.process == 0:
             os.environ.update(TERM="xterm", COLUMNS="80", LINES="24", NO_COLOR="1", **environment)
@@ -54,8 +58,11 @@ class Terminal:
         if not select.select([self.descriptor], [], [], SECONDS)[0]:
             return False
         try:
-            new = os.read(self.descriptor, 65536).decode()
+            new = os.read(self.descriptor, 65536)
         except OSError:  # the program has ended
             return False
-        self.seen += re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", new)  # without colours and movements
+        text = self._incomplete + self._decoder.decode(new)
+        complete = re.sub(r"\x1b(\[[0-9;?]*)?$", "", text)
+        self._incomplete = text[len(complete) :]
+        self.seen += re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", complete)  # no colors and movements
         return bool(new)
