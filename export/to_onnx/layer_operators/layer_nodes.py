@@ -62,8 +62,6 @@ class Profile(NamedTuple):
 
 
 PORTABLE = Profile(StandardAttention, Float32MatMul)  # standard operators only
-
-
 SOURCE_MULTIPLE = 4  # onnxruntime adds this many products at a time
 
 

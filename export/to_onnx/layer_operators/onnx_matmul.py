@@ -19,11 +19,10 @@ CONTRIB = "com.microsoft"  # onnxruntime's own operators
 SCALED_COLUMNS = range(500, 5000)
 KERNEL = "output/kernel"  # the projection to the vocabulary, if it is not an embedding table
 
-
 GetConstant = Callable[[str, np.ndarray | np.generic], ir.Value]
 
 
-def ints(constant: GetConstant, *values: int) -> ir.Value:
+def int64_vector(constant: GetConstant, *values: int) -> ir.Value:
     """Return an int64 vector, for shapes and axes."""
     return constant("ints/" + "_".join(map(str, values)), np.array(values, "int64"))
 
@@ -68,9 +67,9 @@ class Float32MatMul:
         """
         # Gemm reads the table transposed, without a copy, but multiplies only matrices.
         count, width = sizes
-        rows = self.op.Reshape(x, ints(self.constant, -1, width))
+        rows = self.op.Reshape(x, int64_vector(self.constant, -1, width))
         products = self.op.Gemm(rows, table, *biases, transB=1)
-        shape = self.op.Concat(self.op.Shape(x, end=2), ints(self.constant, count), axis=0)
+        shape = self.op.Concat(self.op.Shape(x, end=2), int64_vector(self.constant, count), axis=0)
         return self.op.Reshape(products, shape)
 
     def multiply_by_some_of_table(

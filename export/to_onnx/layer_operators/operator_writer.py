@@ -13,7 +13,7 @@ from onnxscript import TapeBuilder
 
 from tfk_transformer.config.layer_options import LayerOptions
 from tfk_transformer.config.model_options import LanguageModelConfig, TransformerConfig
-from tfk_transformer.export.to_onnx.layer_operators.onnx_matmul import Float32MatMul, ints
+from tfk_transformer.export.to_onnx.layer_operators.onnx_matmul import Float32MatMul, int64_vector
 from tfk_transformer.layers.position_encoding import position_table
 from tfk_transformer.layers.relative_positions import bucket_table
 
@@ -67,7 +67,7 @@ class OperatorWriter:
 
     def ints(self, *values: int) -> ir.Value:
         """Return an int64 vector, for shapes and axes."""
-        return ints(self.constant, *values)
+        return int64_vector(self.constant, *values)
 
     def range(self, count: ir.Value) -> ir.Value:
         """Return int64 (n,), the numbers from 0 to n - 1, for n as (1,)."""
