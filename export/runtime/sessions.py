@@ -12,7 +12,10 @@ import onnxruntime
 
 from tfk_transformer.config.json_text import parse_json_object
 from tfk_transformer.config.search_settings import are_rules
+from tfk_transformer.export.runtime.mapped_weights import graph_with_external_weights
 
+# The option of onnxruntime for the folder that contains the external weights of a model in memory.
+WEIGHTS_FOLDER = "session.model_external_initializers_file_folder_path"
 METADATA = "tfk_transformer"  # the key of the metadata that the export writes into a file
 
 
@@ -34,7 +37,8 @@ def open_session(
     text_operators: bool = False,
     arena: bool = True,
 ) -> onnxruntime.InferenceSession:
-    """Open an ONNX file on the CPU.
+    """Open an ONNX file on the CPU. Its weights are mapped into memory, so its bytes must not
+    change. A new file can replace it.
 
     Args:
         path: the file.
@@ -59,8 +63,11 @@ def open_session(
     options.enable_cpu_mem_arena = arena
     if threads:
         options.intra_op_num_threads = threads
+    file = path.resolve()  # onnxruntime reads no weights through a symbolic link
+    options.add_session_config_entry(WEIGHTS_FOLDER, str(file.parent))
     try:
-        return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+        graph = graph_with_external_weights(file)
+        return onnxruntime.InferenceSession(graph, options, providers=["CPUExecutionProvider"])
     except Exception as error:  # onnxruntime's exceptions have no other common base class
         raise ValueError(f"ONNX: {path} does not load: {str(error).splitlines()[0]}") from None
 
