@@ -52,9 +52,19 @@ def optimize(model: ir.Model) -> ir.Model:
 
 def _fold_constants(model: ir.Model) -> None:
     optimizer.fold_constants(
-        model, onnx_shape_inference=False, input_size_limit=2**40, output_size_limit=2**40
+        model,
+        onnx_shape_inference=False,
+        input_size_limit=2**40,
+        output_size_limit=2**40,
+        should_fold=lambda node: None if not _is_transposed_table(node) else False,
     )
     CLEAN_UP(model)
+
+
+def _is_transposed_table(node: ir.Node) -> bool:
+    """Return whether a node transposes int8 weights, which the file also has as they are."""
+    weights = node.inputs[0].const_value if node.op_type == "Transpose" else None
+    return weights is not None and weights.dtype == ir.DataType.INT8
 
 
 def _hoist_nodes(graph: ir.Graph) -> None:
@@ -68,7 +78,7 @@ def _hoist_nodes(graph: ir.Graph) -> None:
         if loop.op_type == "Loop":
             graphs = list(_with_branches(loop.attributes["body"].as_graph()))
             for node in list(itertools.chain.from_iterable(graphs)):
-                if bodies(node) or node.outputs[0].is_graph_output():
+                if bodies(node) or node.outputs[0].is_graph_output() or _is_transposed_table(node):
                     continue
                 if not any(value is not None and value.graph in graphs for value in node.inputs):
                     node.graph.remove(node)

@@ -243,10 +243,16 @@ def weights_of(graph):
         (CONTRIB, "MatMulIntegerToFloat"),
     }
     return [
-        node.inputs[1].const_value.numpy()
-        for node in products
-        if node.op_type == "MatMulIntegerToFloat"
+        int8_weights(node.inputs[1]) for node in products if node.op_type == "MatMulIntegerToFloat"
     ]
+
+
+def int8_weights(value):
+    """The weights of a product; those of a table are transposed when the file is loaded."""
+    if value.producer() is None:
+        return value.const_value.numpy()
+    assert value.producer().op_type == "Transpose"
+    return value.producer().inputs[0].const_value.numpy().T
 
 
 @pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
@@ -265,6 +271,25 @@ def test_int8_weights_never_saturate(options, tokenizer):
                 np.maximum(sign * even[0::2], 0) + np.maximum(sign * even[1::2], 0)
             ).max() <= LARGEST_PAIR
     assert LARGEST_PAIR * 255 <= 2**15 - 1
+
+
+def test_tied_table_is_in_the_file_once(tokenizer, tmp_path):
+    graph = int8_graph(of_transformer(tokenizer, tie_embeddings="all")).graph
+    tables = [
+        value.name
+        for part in (graph, *graph.subgraphs())
+        for value in part.initializers.values()
+        if value.const_value.dtype == ir.DataType.INT8 and V in value.const_value.shape
+    ]
+    assert tables == ["source_embedding/embeddings_int8"]
+    # onnxruntime prepacks only weights of the same graph, so the table is transposed next to the
+    # product.
+    (transposed,) = [
+        node
+        for node in graph.all_nodes()
+        if node.op_type == "Transpose" and node.inputs[0].name == tables[0]
+    ]
+    assert {reader.graph for reader, _ in transposed.outputs[0].uses()} == {transposed.graph}
 
 
 def test_int8_of_decoder_only_model(tokenizer, tmp_path):

@@ -39,7 +39,10 @@ from tfk_transformer.export.to_onnx.layer_operators.onnx_matmul import (
     Int8MatMul,
 )
 from tfk_transformer.export.to_onnx.layer_operators.operator_writer import OperatorWriter
-from tfk_transformer.export.to_onnx.layer_operators.weight_rounding import RowStatistics
+from tfk_transformer.export.to_onnx.layer_operators.weight_rounding import (
+    RowStatistics,
+    WeightRounding,
+)
 from tfk_transformer.models.classifier import Classifier
 from tfk_transformer.models.configured_model import ConfiguredModel
 from tfk_transformer.models.token_model import TokenModel
@@ -69,11 +72,10 @@ def int8_profile(rows: Mapping[str, RowStatistics], float32_names: Sequence[str]
     """Return the profile "int8", which rounds weights to 8 bits.
 
     Args:
-        rows: statistics of the rows of each product, by the name of the weights in the whole
-            model; see `calibration.observe_rows`.
-        float32_names: parts of the names of weights that remain float32.
+        rows: see `WeightRounding`.
+        float32_names: see `WeightRounding`.
     """
-    matmul = functools.partial(Int8MatMul, rows=rows, float32_names=float32_names)
+    matmul = functools.partial(Int8MatMul, rounding=WeightRounding(rows, float32_names))
     return Profile(ReproducibleAttention, matmul, SOURCE_MULTIPLE)
 
 

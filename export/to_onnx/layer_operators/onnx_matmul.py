@@ -1,6 +1,6 @@
 """Write the operators that multiply rows by weights, in float32 or in 8-bit integers."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import onnx_ir as ir
@@ -8,8 +8,7 @@ from onnxscript import TapeBuilder
 
 from tfk_transformer.export.to_onnx.layer_operators.weight_rounding import (
     INT8_MAX,
-    RowStatistics,
-    rounded_columns,
+    WeightRounding,
     row_rounding,
 )
 
@@ -122,38 +121,41 @@ class Int8MatMul(Float32MatMul):
 
     The range does not depend on the rows, so a row's product does not depend on the other rows of
     its batch. The sums are the same on every processor, because `rounded_columns` keeps them within
-    the range that processors without VNNI can add.
+    the range that processors without VNNI can add. Numbers outside the range are clipped.
 
     Args:
         op: see `Float32MatMul`.
         constant: see `Float32MatMul`.
         prefix: see `Float32MatMul`.
-        rows: statistics of the rows, by the name of the weights in the whole model; see
-            `calibration.observe_rows`. Numbers outside their range are clipped.
-        float32_names: parts of the names of weights that remain float32.
+        rounding: rounds the weights.
     """
 
     def __init__(
-        self,
-        op: TapeBuilder,
-        constant: GetConstant,
-        prefix: str,
-        rows: Mapping[str, RowStatistics],
-        float32_names: Sequence[str] = (),
+        self, op: TapeBuilder, constant: GetConstant, prefix: str, rounding: WeightRounding
     ):
         super().__init__(op, constant, prefix)
-        self.rows = rows
-        self.float32_names = float32_names
+        self.rounding = rounding
 
     def multiply(
         self, x: ir.Value, name: str, matrix: np.ndarray, bias: np.ndarray | None = None
     ) -> ir.Value:
         """Multiply rows (A, M, rows) by a matrix (rows, columns) and add a bias (columns,)."""
-        if any(part in name for part in self.float32_names):
+        if self.rounding.is_float32(name):
             return super().multiply(x, name, matrix, bias)
-        rounded, scale = rounded_columns(matrix, self.rows[self.prefix + name].moments)
+        rounded, scale = self.rounding.rounded(self.prefix + name, matrix)
+        return self._multiply(x, name, self.constant(f"{name}_int8", rounded), scale, bias)
+
+    def _multiply(
+        self,
+        x: ir.Value,
+        name: str,
+        weights: ir.Value,
+        scale: np.ndarray,
+        bias: np.ndarray | None,
+    ) -> ir.Value:
+        """Multiply rows (A, M, rows) by int8 weights (rows, columns) with scales (columns,)."""
         rows, row_scale, row_zero = self._round_rows(x, name)
-        inputs = [rows, self.constant(f"{name}_int8", rounded)]
+        inputs = [rows, weights]
         if len(scale) not in SCALED_COLUMNS or name.startswith("encoder/"):
             inputs += [row_scale, self.constant(f"{name}_scale", scale), row_zero]
             if bias is not None:
@@ -167,7 +169,7 @@ class Int8MatMul(Float32MatMul):
 
     def _product_scale(self, name: str, scale: np.ndarray) -> np.ndarray:
         """Return the scales of the columns of a product of integers, without zeros."""
-        step, _ = row_rounding(*self.rows[self.prefix + name][:2])
+        step, _ = row_rounding(*self.rounding.rows[self.prefix + name][:2])
         return np.where(scale > 0, scale * step, 1).astype("float32")
 
     def _multiply_and_scale(
@@ -191,7 +193,7 @@ class Int8MatMul(Float32MatMul):
 
     def _round_rows(self, x: ir.Value, name: str) -> tuple[ir.Value, ir.Value, ir.Value]:
         """Return the rows of a product as uint8, their scale and their zero point."""
-        low, high, _ = self.rows[self.prefix + name]
+        low, high, _ = self.rounding.rows[self.prefix + name]
         step, zero = row_rounding(low, high)
         producer = x.producer()
         # The smallest uint8 is 0 here: rounding clips negative numbers as Relu does.
@@ -206,9 +208,15 @@ class Int8MatMul(Float32MatMul):
     ) -> ir.Value:
         """Multiply rows (A, M, D) by an embedding table (vocab_size, D).
 
-        The operator requires a transposed copy of the table.
+        The operator requires the transposed table. It is not in the file: runtimes transpose the
+        table when they load it.
         """
-        return self.multiply(x, f"output/{name}", table.T, bias)
+        product = f"output/{name}"
+        if self.rounding.is_float32(product):
+            return super().multiply_by_table(x, name, table, bias)
+        rounded, scale = self._rounded_table(product, table)
+        weights = self.op.Transpose(self.constant(f"{name}_int8", rounded), perm=[1, 0])
+        return self._multiply(x, product, weights, scale, bias)
 
     def multiply_by_some_of_table(
         self,
@@ -222,11 +230,12 @@ class Int8MatMul(Float32MatMul):
         see `Float32MatMul`.
         """
         product = name if name == KERNEL else f"output/{name}"
-        if any(part in product for part in self.float32_names):
+        if self.rounding.is_float32(product):
             return super().multiply_by_some_of_table(x, name, table, ids, bias)
-        rounded, scale = rounded_columns(table.T, self.rows[self.prefix + product].moments)
+        rounded, scale = self._rounded_table(product, table)
         rows, _, row_zero = self._round_rows(x, product)
-        selected = self.op.Gather(self.constant(f"{product}_int8_transposed", rounded.T), ids)
+        table_name = f"{KERNEL}_int8_transposed" if name == KERNEL else f"{name}_int8"
+        selected = self.op.Gather(self.constant(table_name, rounded), ids)
         scale = self._product_scale(product, scale)
         scales = self.op.Gather(self.constant(f"{product}_scale", scale), ids)
         inputs = [rows, self.op.Transpose(selected, perm=[1, 0]), row_zero, scales]
@@ -236,10 +245,28 @@ class Int8MatMul(Float32MatMul):
         return self._multiply_and_scale(*inputs)
 
     def look_up(self, name: str, table: np.ndarray, ids: ir.Value, factor: float) -> ir.Value:
-        """Look up ids (A, M) in an embedding table (vocab_size, D): (A, M, D), times a factor."""
-        scale = np.abs(table).max(axis=1, keepdims=True) / INT8_MAX
-        rounded = np.round(table / np.where(scale > 0, scale, 1)).astype("int8")
+        """Look up ids (A, M) in an embedding table (vocab_size, D): (A, M, D), times a factor.
+
+        A table that the output also multiplies by is rounded for the product, and is in the file
+        once.
+        """
+        product = f"output/{name}"
+        is_multiplied = self.prefix + product in self.rounding.rows
+        if is_multiplied and self.rounding.is_float32(product):
+            return super().look_up(name, table, ids, factor)
+        if is_multiplied:
+            rounded, scale = self._rounded_table(product, table)
+        else:
+            scale = np.abs(table).max(axis=1) / INT8_MAX
+            rounded = np.round(table / np.where(scale > 0, scale, 1)[:, None]).astype("int8")
         numbers = self.op.Gather(self.constant(f"{name}_int8", rounded), ids)
-        scale = (scale * factor).astype("float32")
+        scale = (scale * factor).astype("float32")[:, None]
         scales = self.op.Gather(self.constant(f"{name}_scale", scale), ids)
         return self.op.Mul(self.op.Cast(numbers, to=ir.DataType.FLOAT.value), scales)
+
+    def _rounded_table(self, product: str, table: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return a table (vocab_size, D), whose transpose a product multiplies by, as int8, and the
+        scales of its rows (vocab_size,).
+        """
+        rounded, scale = self.rounding.rounded(self.prefix + product, table.T)
+        return rounded.T, scale

@@ -1,5 +1,6 @@
 """Round weights to 8-bit integers, and find the ranges of the rows that they multiply."""
 
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -17,6 +18,31 @@ class RowStatistics(NamedTuple):
     low: float  # the smallest number, at most 0
     high: float  # the largest number, at least 0
     moments: np.ndarray  # float64 (rows, rows), the transposed rows times the rows
+
+
+class WeightRounding:
+    """Rounds the weights of a model's products to int8, each once.
+
+    Args:
+        rows: statistics of the rows of each product, by the name of its weights in the whole
+            model; see `calibration.observe_rows`.
+        float32_names: parts of the names of weights that remain float32.
+    """
+
+    def __init__(self, rows: Mapping[str, RowStatistics], float32_names: Sequence[str] = ()):
+        self.rows = rows
+        self._float32_names = float32_names
+        self._rounded: dict[str, tuple[np.ndarray, np.ndarray]] = {}
+
+    def is_float32(self, name: str) -> bool:
+        """Return whether the weights of this name remain float32."""
+        return any(part in name for part in self._float32_names)
+
+    def rounded(self, name: str, matrix: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return `rounded_columns` of the matrix (rows, columns) of this name."""
+        if name not in self._rounded:
+            self._rounded[name] = rounded_columns(matrix, self.rows[name].moments)
+        return self._rounded[name]
 
 
 def rounded_columns(matrix: np.ndarray, moments: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
