@@ -22,6 +22,10 @@ READERS = {
 }
 
 
+LIGHT_FILE = 10_000_000  # bytes of a file whose operators are too short for several threads
+HEAVY_FILE = 50_000_000  # bytes of a file that is worth a single session for all batches
+
+
 class OnnxFile:
     """An ONNX file, with sessions for numbers of threads and for small or large batches.
 
@@ -40,6 +44,7 @@ class OnnxFile:
         self.path = Path(path)
         self._export = export or self
         self._identity = path_identity(self.path)
+        self._size = self.path.stat().st_size if self.path.is_file() else 0
         self._text_operators = text_operators
         self._sessions: dict[tuple[int, bool], onnxruntime.InferenceSession] = {}
         self._opening = threading.Lock()
@@ -53,13 +58,20 @@ class OnnxFile:
         time. Large tensors need the arena, since otherwise the system maps their pages again for
         each tensor. At 128 hypotheses, the time is the same with and without the arena.
 
+        Each session has its own packed copy of the weights. In heavy files, small batches take the
+        same time with the arena, so all batches share a session. In light files, a second thread
+        does not make a small batch faster.
+
         Raises:
             ValueError: if the file does not load, or its folder has been replaced.
         """
-        key = (threads, small)
+        arena = not small or self._size >= HEAVY_FILE
+        if small and self._size < LIGHT_FILE:
+            threads = 1
+        key = (threads, arena)
         with self._opening:
             if key not in self._sessions:
-                session = open_session(self.path, threads, self._text_operators, arena=not small)
+                session = open_session(self.path, threads, self._text_operators, arena)
                 if path_identity(self._export.path) != self._export._identity:
                     raise ValueError(
                         f"ONNX: expected the export that was opened in {self.path.parent}, got "

@@ -17,6 +17,7 @@ from tensorflow.core.protobuf import saved_model_pb2
 
 from tfk_transformer.export import expected_results, parity
 from tfk_transformer.export.exporting import export
+from tfk_transformer.export.runtime import onnx_file
 from tfk_transformer.export.runtime.onnx_file import OnnxFile
 from tfk_transformer.export.runtime.onnx_readers import OnnxClassifier, OnnxTranslator
 from tfk_transformer.export.runtime.opening import load
@@ -99,8 +100,22 @@ def test_one_session_per_batch_kind(exported):
         False,
         True,
     ]
-    assert file.session(1, small=True) is small and file.session(2, small=True) is not small
+    assert file.session(1, small=True) is small and file.session(2, small=False) is not large
     assert large.get_session_options().intra_op_num_threads == 1
+
+
+def test_light_file_runs_small_batches_on_one_thread(exported, monkeypatch):
+    assert (exported / "translate.onnx").stat().st_size < onnx_file.LIGHT_FILE
+    file = OnnxFile(exported / "translate.onnx", text_operators=True)
+    assert file.session(2, small=True) is file.session(1, small=True)
+    monkeypatch.setattr(onnx_file, "LIGHT_FILE", 1)
+    assert file.session(2, small=True).get_session_options().intra_op_num_threads == 2
+
+
+def test_heavy_file_has_one_session_for_all_batches(exported, monkeypatch):
+    monkeypatch.setattr(onnx_file, "HEAVY_FILE", 1)
+    file = OnnxFile(exported / "translate.onnx", text_operators=True)
+    assert file.session(1, small=True) is file.session(1, small=False)
 
 
 @pytest.mark.parametrize(
