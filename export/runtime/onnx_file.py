@@ -31,7 +31,7 @@ class OnnxFile:
 
     Args:
         path: the file.
-        text_operators: whether the file needs the operators of onnxruntime-extensions.
+        text_operators: whether the file has operators of onnxruntime-extensions.
         export: the file of the same export that was opened first. Default: this file.
     """
 

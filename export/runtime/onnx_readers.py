@@ -1,7 +1,6 @@
 """The classes that read exported ONNX files.
 
-They need numpy and onnxruntime, and onnxruntime-extensions for files over text, but neither
-TensorFlow nor Keras.
+They need numpy, onnxruntime and sentencepiece, but neither TensorFlow nor Keras.
 """
 
 from os import PathLike

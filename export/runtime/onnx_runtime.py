@@ -1,4 +1,5 @@
-"""Run the functions of ONNX files with NumPy, onnxruntime and onnxruntime-extensions.
+"""Run the functions of ONNX files with NumPy and onnxruntime, and with onnxruntime-extensions or
+SentencePiece for texts.
 
 TensorFlow and Keras are not needed.
 """
@@ -40,7 +41,7 @@ FILES = {
     "decoder_step": file_names.DECODER_STEP_FILE,
     "probabilities": file_names.PROBABILITIES_FILE,
 }
-TEXT_FUNCTIONS = ("translate", "tokenize")  # their files need onnxruntime-extensions
+TEXT_FUNCTIONS = ("translate", "tokenize")  # their files have operators over texts
 STEP_FILES = (file_names.TOKENIZER_FILE, file_names.ENCODER_FILE, file_names.DECODER_STEP_FILE)
 
 

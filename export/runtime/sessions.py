@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Mapping
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import onnxruntime
 
@@ -14,8 +14,12 @@ from tfk_transformer.config.json_text import parse_json_object
 from tfk_transformer.config.search_settings import are_rules
 from tfk_transformer.export.runtime.mapped_weights import graph_with_external_weights
 
+if TYPE_CHECKING:
+    from tfk_transformer.export.runtime.text_session import TextSession
+
 # The option of onnxruntime for the folder that contains the external weights of a model in memory.
 WEIGHTS_FOLDER = "session.model_external_initializers_file_folder_path"
+PROVIDERS = ["CPUExecutionProvider"]
 METADATA = "tfk_transformer"  # the key of the metadata that the export writes into a file
 
 
@@ -36,29 +40,30 @@ def open_session(
     threads: int | None = None,
     text_operators: bool = False,
     arena: bool = True,
-) -> onnxruntime.InferenceSession:
+) -> "onnxruntime.InferenceSession | TextSession":
     """Open an ONNX file on the CPU. Its weights are mapped into memory, so its bytes must not
     change. A new file can replace it.
 
     Args:
         path: the file.
         threads: threads inside operators. Default: the number of processors.
-        text_operators: whether the file needs the operators of onnxruntime-extensions.
+        text_operators: whether the file has operators of onnxruntime-extensions. Where this package
+            is not installed, SentencePiece computes them.
         arena: whether to allocate from onnxruntime's arena, which keeps freed memory, instead of
             from the system.
 
     Raises:
         ValueError: if the file is missing, onnxruntime does not load it, or `threads` is less than
             1.
-        ImportError: if the file needs onnxruntime-extensions, which is not installed.
     """
     check_threads(threads)
     path = Path(path)
     if not path.is_file():
         raise ValueError(f"ONNX: expected a file, got {path}, which does not exist.")
     options = onnxruntime.SessionOptions()
-    if text_operators:
-        options.register_custom_ops_library(text_operators_library())
+    library = text_operators_library() if text_operators else None
+    if library:
+        options.register_custom_ops_library(library)
     options.log_severity_level = 4  # errors are raised as exceptions
     options.enable_cpu_mem_arena = arena
     if threads:
@@ -67,12 +72,22 @@ def open_session(
     options.add_session_config_entry(WEIGHTS_FOLDER, str(file.parent))
     try:
         graph = graph_with_external_weights(file)
-        return onnxruntime.InferenceSession(graph, options, providers=["CPUExecutionProvider"])
+        if text_operators and not library:
+            return _open_text_session(graph, options)
+        return onnxruntime.InferenceSession(graph, options, providers=PROVIDERS)
     except Exception as error:  # onnxruntime's exceptions have no other common base class
         raise ValueError(f"ONNX: {path} does not load: {str(error).splitlines()[0]}") from None
 
 
-def text_operators_library() -> str:
+def _open_text_session(model: bytes, options: onnxruntime.SessionOptions) -> "TextSession":
+    from tfk_transformer.export.runtime.text_session import TextSession, without_text_operators
+
+    over_ids, text_inputs = without_text_operators(model)
+    session = onnxruntime.InferenceSession(over_ids, options, providers=PROVIDERS)
+    return TextSession(session, text_inputs)
+
+
+def text_operators_library() -> str | None:
     """Load the library of onnxruntime-extensions, and return its path.
 
     TensorFlow makes its symbols global, including the symbols of protobuf. A library with protobuf
@@ -81,13 +96,13 @@ def text_operators_library() -> str:
 
     The package is located without importing it, since it imports onnx, torch and transformers if
     they are installed. Those imports take seconds, and the operators do not need them.
+
+    Returns:
+        The path, or None if the package is not installed.
     """
     spec = importlib.util.find_spec("onnxruntime_extensions")
     if spec is None or spec.origin is None:
-        raise ImportError(
-            "a file that takes text needs onnxruntime-extensions: pip install "
-            "onnxruntime-extensions"
-        )
+        return None
     folder = Path(spec.origin).parent
     libraries = [*folder.glob("_extensions_pydll*.so"), *folder.glob("_extensions_pydll*.pyd")]
     library = next(iter(libraries), None)

@@ -17,6 +17,7 @@ from tfk_transformer.config.model_options import ClassifierConfig, TransformerCo
 from tfk_transformer.datasets.numbers import spell
 from tfk_transformer.export import parity
 from tfk_transformer.export.exporting import _exact_float32, export
+from tfk_transformer.export.runtime import sessions
 from tfk_transformer.export.runtime.onnx_readers import OnnxClassifier, OnnxTranslator
 from tfk_transformer.export.runtime.sessions import open_session
 from tfk_transformer.export.to_saved_model.warm_up import WARM_UP
@@ -328,6 +329,16 @@ def test_onnx_isolates_too_long_text(files):
     assert label.tolist() == ["de", "", ""]
     np.testing.assert_array_equal(np.isnan(probability), [False, True, False])
     np.testing.assert_array_equal(probabilities[1:], [[np.nan] * 2, [0.0] * 2])
+
+
+def test_classify_without_onnxruntime_extensions(files, monkeypatch):
+    texts = ["zweiundvierzig", "one " * 99, "", "seven"]
+    expected = OnnxClassifier(files / "classify.onnx").runtime
+    inputs = {"text": np.array(texts, object)}
+    monkeypatch.setattr(sessions, "text_operators_library", lambda: None)
+    without = OnnxClassifier(files / "classify.onnx").runtime
+    for name, values in expected.run("classify", inputs).items():
+        np.testing.assert_array_equal(without.run("classify", inputs)[name], values)
 
 
 def test_probabilities_is_portable(files):

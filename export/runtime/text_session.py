@@ -1,0 +1,180 @@
+"""Run ONNX files over texts without onnxruntime-extensions.
+
+The operators of a file that need onnxruntime-extensions are tokenizers at its inputs and a
+detokenizer at its outputs. `without_text_operators` cuts them off, and `TextSession` computes them
+with SentencePiece in Python.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tfk_transformer.constants import END_ID
+from tfk_transformer.export.runtime.protobuf import (
+    BYTES,
+    read_bytes,
+    read_fields,
+    write_bytes,
+    write_number,
+)
+from tfk_transformer.tokenizers.subword_tokenizer import SubwordTokenizer
+
+TEXT_OPERATORS = b"ai.onnx.contrib"  # the domain of onnxruntime-extensions
+IDS = "ids"  # the value that the detokenizer of a file reads, int32 (N, n_best, T)
+TRANSLATIONS = "translations"  # the output of the detokenizer
+
+# Numbers of fields in onnx.proto.
+GRAPH = 7  # of ModelProto
+NODE, INITIALIZER, INPUT, OUTPUT = 1, 5, 11, 12  # of GraphProto
+NODE_INPUT, NODE_OUTPUT, OPERATOR, ATTRIBUTE, DOMAIN = 1, 2, 4, 5, 7  # of NodeProto
+STRING_VALUE = 4  # of AttributeProto
+TENSOR_NAME = 8  # of TensorProto
+INT32, INT64 = 6, 7  # numbers of dtypes
+
+
+class TextInput(NamedTuple):
+    """An input of texts (N,), and the two inputs that replace it in the graph."""
+
+    name: str
+    tokens: str  # int32 (sum of lengths,), the tokens of all texts, each with its end token
+    starts: str  # int64 (N+1,), the index of the first token of each text, and their number
+    model: bytes  # the SentencePiece model
+
+
+class TensorInfo(NamedTuple):
+    """The name and the shape of an input, as onnxruntime describes them."""
+
+    name: str
+    shape: Sequence[Any]
+
+
+def without_text_operators(model: bytes) -> tuple[bytes, list[TextInput]]:
+    """Cut the operators of onnxruntime-extensions off an ONNX model.
+
+    Returns:
+        The model with other inputs in place of texts, and the output `IDS` in place of
+        translations; and the inputs of texts.
+    """
+    parts = []
+    text_inputs: list[TextInput] = []
+    for field in read_fields(model, 0, len(model)):
+        part = model[field.start : field.end]
+        if (field.number, field.wire_type) == (GRAPH, BYTES):
+            graph = model[field.value : field.end]
+            text_inputs = _text_inputs(graph)
+            part = write_bytes(GRAPH, _cut(graph, text_inputs))
+        parts.append(part)
+    return b"".join(parts), text_inputs
+
+
+def _text_inputs(graph: bytes) -> list[TextInput]:
+    """Return the inputs of a graph's tokenizers."""
+    text_inputs = []
+    for node in read_bytes(graph, NODE):
+        if read_bytes(node, OPERATOR) == [b"SentencepieceTokenizer"]:
+            name = read_bytes(node, NODE_INPUT)[0].decode()
+            tokens, starts, *_ = (value.decode() for value in read_bytes(node, NODE_OUTPUT))
+            (model,) = read_bytes(read_bytes(node, ATTRIBUTE)[0], STRING_VALUE)
+            text_inputs.append(TextInput(name, tokens, starts, model))
+    return text_inputs
+
+
+def _cut(graph: bytes, text_inputs: Sequence[TextInput]) -> bytes:
+    """Return a graph without operators of onnxruntime-extensions."""
+    names = {text_input.name.encode() for text_input in text_inputs}
+    parts = []
+    for field in read_fields(graph, 0, len(graph)):
+        part = graph[field.start : field.end]
+        value = graph[field.value : field.end]
+        if field.number == NODE and read_bytes(value, DOMAIN) == [TEXT_OPERATORS]:
+            part = _replacement(value)
+        elif field.number == INPUT and read_bytes(value, 1)[0] in names:
+            part = b""
+        elif field.number == INITIALIZER and read_bytes(value, TENSOR_NAME)[0] in names:
+            part = b""  # the default of the input
+        elif field.number == OUTPUT and read_bytes(value, 1)[0] == TRANSLATIONS.encode():
+            part = _declaration(OUTPUT, IDS, INT32)
+        parts.append(part)
+    for text_input in text_inputs:
+        parts.append(_declaration(INPUT, text_input.tokens, INT32))
+        parts.append(_declaration(INPUT, text_input.starts, INT64))
+    return b"".join(parts)
+
+
+def _replacement(node: bytes) -> bytes:
+    """Return the field that replaces a node: nothing for a tokenizer, Identity for a part of the
+    detokenizer, whose result is no longer an output.
+    """
+    if read_bytes(node, OPERATOR) == [b"SentencepieceTokenizer"]:
+        return b""
+    fields = [
+        write_bytes(NODE_INPUT, read_bytes(node, NODE_INPUT)[0]),
+        write_bytes(NODE_OUTPUT, read_bytes(node, NODE_OUTPUT)[0]),
+        write_bytes(OPERATOR, b"Identity"),
+    ]
+    return write_bytes(NODE, b"".join(fields))
+
+
+def _declaration(number: int, name: str, dtype: int) -> bytes:
+    """Return the field of a graph that declares an input or an output of any shape."""
+    tensor_type = write_number(1, dtype)
+    value_type = write_bytes(1, tensor_type)
+    return write_bytes(number, write_bytes(1, name.encode()) + write_bytes(2, value_type))
+
+
+class TextSession:
+    """A session of a model without text operators, with the inputs and outputs of the file.
+
+    Args:
+        session: the session of the result of `without_text_operators`.
+        text_inputs: the inputs of texts.
+    """
+
+    def __init__(self, session: Any, text_inputs: Sequence[TextInput]):
+        self._session = session
+        self._tokenizers = {
+            text_input: SubwordTokenizer(text_input.model) for text_input in text_inputs
+        }
+
+    def run(self, names: Sequence[str], inputs: Mapping[str, Any]) -> list[Any]:
+        """Return the outputs of these names; see `onnxruntime.InferenceSession.run`."""
+        feeds = dict(inputs)
+        for text_input, tokenizer in self._tokenizers.items():
+            # An input that is left out is the prefix. By default, it is empty.
+            texts = feeds.pop(text_input.name, [""])
+            rows = [[*row, END_ID] for row in tokenizer.encode([str(text) for text in texts])]
+            lengths = [len(row) for row in rows]
+            feeds[text_input.tokens] = np.array([id_ for row in rows for id_ in row], "int32")
+            feeds[text_input.starts] = np.cumsum([0, *lengths], dtype="int64")
+        graph_names = [IDS if name == TRANSLATIONS else name for name in names]
+        outputs = self._session.run(graph_names, feeds)
+        return [
+            self._decode(output) if name == TRANSLATIONS else output
+            for name, output in zip(names, outputs, strict=True)
+        ]
+
+    def _decode(self, ids: np.ndarray) -> np.ndarray:
+        """Return the texts (N, n_best) of ids (N, n_best, T)."""
+        target_tokenizer = list(self._tokenizers.values())[-1]  # of the prefix
+        texts = target_tokenizer.decode(ids.reshape(-1, ids.shape[2]))
+        return np.array(texts, object).reshape(ids.shape[:2])
+
+    def get_inputs(self) -> list[TensorInfo]:
+        """Return the inputs of the file."""
+        texts = [TensorInfo(text_input.name, ["N"]) for text_input in self._tokenizers]
+        replaced = {name for text_input in self._tokenizers for name in text_input[1:3]}
+        others = [value for value in self._session.get_inputs() if value.name not in replaced]
+        return texts + [TensorInfo(value.name, value.shape) for value in others]
+
+    def get_outputs(self) -> Any:
+        """Return the outputs of the graph."""
+        return self._session.get_outputs()
+
+    def get_modelmeta(self) -> Any:
+        """Return the metadata of the file."""
+        return self._session.get_modelmeta()
+
+    def get_session_options(self) -> Any:
+        """Return the options of the session."""
+        return self._session.get_session_options()
