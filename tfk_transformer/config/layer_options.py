@@ -20,16 +20,20 @@ class LayerOptions(Record):
     Sizes are counts. Dropouts are probabilities in [0, 1).
     """
 
-    model_dim: int = Field(default=512, gt=0)
-    num_heads: int = Field(default=8, gt=0)
+    model_dim: int = Field(
+        default=512, gt=0, description="width of the embeddings and of the output of each layer"
+    )
+    num_heads: int = Field(default=8, gt=0, description="number of attention heads")
     key_dim: int | None = Field(
-        default=None, gt=0, description="width of a query or key head; None: model_dim / num_heads"
+        default=None,
+        gt=0,
+        description="width of a query or key head; by default, model_dim / num_heads",
     )
     value_dim: int | None = Field(
-        default=None, gt=0, description="width of a value head; None: model_dim / num_heads"
+        default=None, gt=0, description="width of a value head; by default, model_dim / num_heads"
     )
     attention_bias: tuple[Role, ...] = Field(
-        default=(), description="projections that have a bias; True: all, False: none"
+        default=(), description="projections that have a bias; true: all, false: none"
     )
     attention_scale: Literal["sqrt_key_dim", "key_dim"] = Field(
         default="sqrt_key_dim", description="divisor of the attention scores"
@@ -56,10 +60,10 @@ class LayerOptions(Record):
     ff_dim: int | None = Field(
         default=None,
         gt=0,
-        description="inner width of the feed-forward block; None: ff_expansion * model_dim",
+        description="inner width of the feed-forward block; by default, ff_expansion * model_dim",
     )
     ff_expansion: int = Field(
-        default=4, gt=0, description="inner width as a multiple of model_dim, if ff_dim is None"
+        default=4, gt=0, description="inner width as a multiple of model_dim, if ff_dim is not set"
     )
     ff_activation: Literal["relu", "gelu", "gelu_tanh", "gelu_sigmoid", "silu"] = Field(
         default="relu",
@@ -76,15 +80,25 @@ class LayerOptions(Record):
         default=True, description="whether the products of the feed-forward block have biases"
     )
     ff_dropout: float = Field(default=0.0, ge=0, lt=1, description="inside the feed-forward block")
-    norm: Literal["pre", "post", "post_dropout"] = "pre"
+    norm: Literal["pre", "post", "post_dropout"] = Field(
+        default="pre",
+        description=(
+            "what is normalized: 'pre' the input of each sublayer, 'post' its sum with the "
+            "residual connection, 'post_dropout' that sum before dropout"
+        ),
+    )
     norm_type: Literal["layer", "rms"] = Field(
         default="layer",
         description="'rms' divides by the root mean square, without a mean and a bias",
     )
-    norm_epsilon: float = Field(default=1e-6, gt=0)
+    norm_epsilon: float = Field(
+        default=1e-6, gt=0, description="number that normalization adds to the variance"
+    )
     dropout: float = Field(default=0.1, ge=0, lt=1, description="of each residual connection")
 
-    @field_validator("attention_bias", mode="before")
+    @field_validator(
+        "attention_bias", mode="before", json_schema_input_type=bool | tuple[Role, ...]
+    )
     @classmethod
     def _name_all_or_none(cls, value: object) -> object:
         if isinstance(value, bool):

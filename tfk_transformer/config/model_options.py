@@ -53,7 +53,7 @@ class ModelOptions(LayerOptions):
         default=None,
         ge=0,
         lt=1,
-        description="on the sum of embeddings and positions; None: dropout",
+        description="on the sum of embeddings and positions; by default, as in `dropout`",
     )
     max_length: int = Field(
         default=256, gt=1, description="longest source or target in tokens, start and end included"
@@ -120,13 +120,13 @@ class DecoderOptions(ModelOptions):
     split_sentences: bool = Field(
         default=True,
         description=(
-            "whether texts are split into sentences that are translated separately; False for a "
+            "whether texts are split into sentences that are translated separately; false for a "
             "model that reads whole texts, such as one that summarizes"
         ),
     )
-    decoder_layers: int = Field(default=6, gt=0)
+    decoder_layers: int = Field(default=6, gt=0, description="number of decoder layers")
     decoder_final_norm: bool | None = Field(
-        default=None, description="norm after the decoder; None: only where norm is 'pre'"
+        default=None, description="norm after the decoder; by default, only where norm is 'pre'"
     )
     decoder_mixer: Literal["attention", "ssru"] = Field(
         default="attention",
@@ -138,10 +138,17 @@ class DecoderOptions(ModelOptions):
     decoder_ff_dim: int | None = Field(
         default=None,
         gt=0,
-        description="inner width of the decoder's feed-forward blocks; None: as in the encoder",
+        description=(
+            "inner width of the decoder's feed-forward blocks; by default, as in the encoder"
+        ),
     )
     decoder_attention_dropout: float | None = Field(
-        default=None, ge=0, lt=1, description="None: attention_dropout"
+        default=None,
+        ge=0,
+        lt=1,
+        description=(
+            "on attention probabilities of the decoder; by default, as in `attention_dropout`"
+        ),
     )
     output_bias: bool = Field(
         default=False, description="whether the projection to the vocabulary has a bias"
@@ -170,9 +177,9 @@ class TransformerConfig(DecoderOptions):
     architecture: Literal["encoder_decoder"] = "encoder_decoder"
     source_vocab_size: int = Field(gt=UNKNOWN_ID)
     target_vocab_size: int = Field(gt=UNKNOWN_ID)
-    encoder_layers: int = Field(default=6, gt=0)
+    encoder_layers: int = Field(default=6, gt=0, description="number of encoder layers")
     encoder_final_norm: bool | None = Field(
-        default=None, description="norm after the encoder; None: only where norm is 'pre'"
+        default=None, description="norm after the encoder; by default, only where norm is 'pre'"
     )
     tie_embeddings: Literal["none", "inputs", "target", "all"] = Field(
         default="none",
@@ -183,7 +190,7 @@ class TransformerConfig(DecoderOptions):
     )
     source_end: bool = Field(
         default=True,
-        description="whether the model reads the end token of a source; False: it is hidden",
+        description="whether the model reads the end token of a source; false: it is hidden",
     )
     source_prefix: tuple[int, ...] = Field(
         default=(),
@@ -360,7 +367,7 @@ class ClassifierConfig(ModelOptions):
     architecture: Literal["encoder"] = "encoder"
     vocab_size: int = Field(gt=UNKNOWN_ID)
     num_classes: int = Field(gt=1)
-    encoder_layers: int = Field(default=6, gt=0)
+    encoder_layers: int = Field(default=6, gt=0, description="number of encoder layers")
     encoder_final_norm: bool | None = Field(
-        default=None, description="norm after the encoder; None: only where norm is 'pre'"
+        default=None, description="norm after the encoder; by default, only where norm is 'pre'"
     )

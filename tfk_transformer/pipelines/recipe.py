@@ -24,6 +24,18 @@ EVALUATION, RUN = "Evaluation", "Reproducibility and logs"
 # Fields whose defaults come from the bundle `start`.
 START_FIELDS = {"preset", "options", "tokenizer", "vocab_size", "byte_fallback"}
 
+# Options of models that other fields or the data determine.
+DECIDED_OPTIONS = {
+    "architecture",
+    "max_length",
+    "dropout",
+    "vocab_size",
+    "source_vocab_size",
+    "target_vocab_size",
+    "num_classes",
+    *LANGUAGE_OPTIONS,
+}
+
 if TYPE_CHECKING:
     ModelType: TypeAlias = str
     Preset: TypeAlias = str
@@ -355,16 +367,7 @@ class Recipe(Record):
 
     @model_validator(mode="after")
     def _check_model(self) -> Self:
-        decided = {
-            "max_length",
-            "dropout",
-            "vocab_size",
-            "source_vocab_size",
-            "target_vocab_size",
-            "num_classes",
-            *LANGUAGE_OPTIONS,
-        }
-        if misplaced := sorted(decided & set(self.options)):
+        if misplaced := sorted(DECIDED_OPTIONS & set(self.options)):
             raise ValueError(
                 f"options: expected only options of the model, got {', '.join(misplaced)}, which "
                 "the recipe or the data determines"

@@ -1,6 +1,7 @@
 """`tfk-transformer train`."""
 
 import contextlib
+import json
 import os
 import sys
 import traceback
@@ -14,6 +15,7 @@ from tfk_transformer.cli.arguments import OUTPUT, Json, Quiet, check_bundle, pri
 from tfk_transformer.cli.main import USER_ERRORS, print_error
 from tfk_transformer.cli.model_commands.recipe_flags import check_data, read_recipe, with_recipe
 from tfk_transformer.pipelines.recipe import Recipe
+from tfk_transformer.pipelines.recipe_schema import recipe_schema
 from tfk_transformer.runtime_environment import load_backend
 
 EXAMPLES = """
@@ -102,6 +104,13 @@ def command(
     print_config: Annotated[
         bool, typer.Option("--print-config", help="Print the complete recipe as TOML, and exit.")
     ] = False,
+    print_schema: Annotated[
+        bool,
+        typer.Option(
+            "--print-schema",
+            help="Print the JSON schema of recipes, for editors (docs/training.md), and exit.",
+        ),
+    ] = False,
     json_output: Json = False,
     quiet: Quiet = False,
     *,
@@ -112,6 +121,9 @@ def command(
     With --from, fine-tune a bundle that `train` or `import` wrote: training continues from its
     weights.
     """
+    if print_schema:
+        print(json.dumps(recipe_schema(), indent=2))
+        return
     full_recipe = read_recipe(recipe, overrides)
     if print_config:
         print(_with_start(full_recipe).to_toml(), end="")
