@@ -5,13 +5,16 @@ import threading
 from collections.abc import Sequence
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import onnxruntime
 
 from tfk_transformer.atomic_write import path_identity
 from tfk_transformer.export.file_names import CLASSIFY_FILE, SCORE_FILE, TRANSLATE_FILE
 from tfk_transformer.export.runtime.sessions import open_session, read_metadata
+
+if TYPE_CHECKING:
+    from tfk_transformer.export.runtime.text_session import TextSession
 
 # The functions of the file that each class reads.
 READERS = {
@@ -46,10 +49,10 @@ class OnnxFile:
         self._identity = path_identity(self.path)
         self._size = self.path.stat().st_size if self.path.is_file() else 0
         self._text_operators = text_operators
-        self._sessions: dict[tuple[int, bool], onnxruntime.InferenceSession] = {}
+        self._sessions: dict[tuple[int, bool], Any] = {}
         self._opening = threading.Lock()
 
-    def session(self, threads: int, small: bool) -> onnxruntime.InferenceSession:
+    def session(self, threads: int, small: bool) -> "onnxruntime.InferenceSession | TextSession":
         """Return the session with this number of threads for small or for large batches.
 
         A small batch has at most `MAX_SMALL_BATCH` hypotheses. Sessions for small batches do not
@@ -81,7 +84,7 @@ class OnnxFile:
             return self._sessions[key]
 
     @property
-    def _opened(self) -> onnxruntime.InferenceSession:
+    def _opened(self) -> "onnxruntime.InferenceSession | TextSession":
         """A session that is already open."""
         return next(iter(self._sessions.values()))
 

@@ -137,8 +137,12 @@ class TextSession:
             text_input: SubwordTokenizer(text_input.model) for text_input in text_inputs
         }
 
-    def run(self, names: Sequence[str], inputs: Mapping[str, Any]) -> list[Any]:
-        """Return the outputs of these names; see `onnxruntime.InferenceSession.run`."""
+    def run(self, names: Sequence[str] | None, inputs: Mapping[str, Any]) -> list[Any]:
+        """Return the outputs of these names; see `onnxruntime.InferenceSession.run`.
+
+        `names` None stands for all outputs.
+        """
+        names = names or [output.name for output in self.get_outputs()]
         feeds = dict(inputs)
         for text_input, tokenizer in self._tokenizers.items():
             # An input that is left out is the prefix. By default, it is empty.
@@ -157,7 +161,7 @@ class TextSession:
     def _decode(self, ids: np.ndarray) -> np.ndarray:
         """Return the texts (N, n_best) of ids (N, n_best, T)."""
         target_tokenizer = list(self._tokenizers.values())[-1]  # of the prefix
-        texts = target_tokenizer.decode(ids.reshape(-1, ids.shape[2]))
+        texts = target_tokenizer.decode(ids.reshape(-1, ids.shape[2]).tolist())
         return np.array(texts, object).reshape(ids.shape[:2])
 
     def get_inputs(self) -> list[TensorInfo]:
@@ -167,9 +171,12 @@ class TextSession:
         others = [value for value in self._session.get_inputs() if value.name not in replaced]
         return texts + [TensorInfo(value.name, value.shape) for value in others]
 
-    def get_outputs(self) -> Any:
-        """Return the outputs of the graph."""
-        return self._session.get_outputs()
+    def get_outputs(self) -> list[TensorInfo]:
+        """Return the outputs of the file."""
+        return [
+            TensorInfo(TRANSLATIONS if value.name == IDS else value.name, value.shape)
+            for value in self._session.get_outputs()
+        ]
 
     def get_modelmeta(self) -> Any:
         """Return the metadata of the file."""
