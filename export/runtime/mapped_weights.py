@@ -9,12 +9,7 @@ again.
 import mmap
 from pathlib import Path
 
-from tfk_transformer.export.runtime.protobuf import (
-    BYTES,
-    read_fields,
-    write_bytes,
-    write_number,
-)
+from tfk_transformer.export.runtime.protobuf import BYTES, read_fields, write_bytes, write_number
 
 SMALLEST = 4096  # bytes of a tensor: smaller ones are copied
 MAX_DEPTH = 100  # nested messages: protobuf's own limit
@@ -56,13 +51,12 @@ def _rewritten(
     parts = []
     for field in read_fields(content, start, end):
         size = field.end - field.value
+        is_large = field.wire_type == BYTES and size >= SMALLEST
         inner = MESSAGES[message].get(field.number)
-        if field.wire_type != BYTES or size < SMALLEST:
-            parts.append(content[field.start : field.end])
-        elif inner:
+        if is_large and inner:
             part = _rewritten(content, inner, field.value, field.end, file_name, depth + 1)
             parts.append(write_bytes(field.number, part))
-        elif message == "TensorProto" and field.number == RAW_DATA:
+        elif is_large and message == "TensorProto" and field.number == RAW_DATA:
             reference = {"location": file_name, "offset": str(field.value), "length": str(size)}
             for key, value in reference.items():
                 entry = write_bytes(1, key.encode()) + write_bytes(2, value.encode())

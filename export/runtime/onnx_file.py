@@ -10,7 +10,12 @@ from typing import TYPE_CHECKING, Any
 import onnxruntime
 
 from tfk_transformer.atomic_write import path_identity
-from tfk_transformer.export.file_names import CLASSIFY_FILE, SCORE_FILE, TRANSLATE_FILE
+from tfk_transformer.export.file_names import (
+    CLASSIFY_FILE,
+    SCORE_FILE,
+    TRANSLATE_FILE,
+    external_weights,
+)
 from tfk_transformer.export.runtime.sessions import open_session, read_metadata
 
 if TYPE_CHECKING:
@@ -47,7 +52,8 @@ class OnnxFile:
         self.path = Path(path)
         self._export = export or self
         self._identity = path_identity(self.path)
-        self._size = self.path.stat().st_size if self.path.is_file() else 0
+        weights = self.path.with_name(external_weights(self.path.name))
+        self._bytes = sum(path.stat().st_size for path in (self.path, weights) if path.is_file())
         self._text_operators = text_operators
         self._sessions: dict[tuple[int, bool], Any] = {}
         self._opening = threading.Lock()
@@ -68,8 +74,8 @@ class OnnxFile:
         Raises:
             ValueError: if the file does not load, or its folder has been replaced.
         """
-        arena = not small or self._size >= HEAVY_FILE
-        if small and self._size < LIGHT_FILE:
+        arena = not small or self._bytes >= HEAVY_FILE
+        if small and self._bytes < LIGHT_FILE:
             threads = 1
         key = (threads, arena)
         with self._opening:

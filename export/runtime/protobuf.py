@@ -1,4 +1,6 @@
-"""Read and write the fields of protobuf messages, without a package for ONNX.
+"""Read and write the fields of protobuf messages.
+
+The package protobuf would copy all weights of an ONNX file into memory.
 
 A message is a sequence of fields (protobuf.dev/programming-guides/encoding). A field is a tag and a
 value. The tag is 8 times the field's number plus its wire type.

@@ -18,11 +18,12 @@ from tfk_transformer.export.runtime.protobuf import (
     write_bytes,
     write_number,
 )
+from tfk_transformer.inference.signatures import GENERATE, PREFIX, TRANSLATE
 from tfk_transformer.tokenizers.subword_tokenizer import SubwordTokenizer
 
-TEXT_OPERATORS = b"ai.onnx.contrib"  # the domain of onnxruntime-extensions
-IDS = "ids"  # the value that the detokenizer of a file reads, int32 (N, n_best, T)
-TRANSLATIONS = "translations"  # the output of the detokenizer
+TEXT_OPERATORS = "ai.onnx.contrib"  # the domain of onnxruntime-extensions
+IDS = GENERATE.outputs[0].name  # the value that the detokenizer of a file reads
+TRANSLATIONS = TRANSLATE.outputs[0].name  # the output of the detokenizer
 
 # Numbers of fields in onnx.proto.
 GRAPH = 7  # of ModelProto
@@ -53,8 +54,8 @@ def without_text_operators(model: bytes) -> tuple[bytes, list[TextInput]]:
     """Cut the operators of onnxruntime-extensions off an ONNX model.
 
     Returns:
-        The model with other inputs in place of texts, and the output `IDS` in place of
-        translations; and the inputs of texts.
+        The model and its inputs of texts. Other inputs replace these inputs in the model, and the
+        output `IDS` replaces translations.
     """
     parts = []
     text_inputs: list[TextInput] = []
@@ -87,7 +88,7 @@ def _cut(graph: bytes, text_inputs: Sequence[TextInput]) -> bytes:
     for field in read_fields(graph, 0, len(graph)):
         part = graph[field.start : field.end]
         value = graph[field.value : field.end]
-        if field.number == NODE and read_bytes(value, DOMAIN) == [TEXT_OPERATORS]:
+        if field.number == NODE and read_bytes(value, DOMAIN) == [TEXT_OPERATORS.encode()]:
             part = _replacement(value)
         elif field.number == INPUT and read_bytes(value, 1)[0] in names:
             part = b""
@@ -133,8 +134,9 @@ class TextSession:
 
     def __init__(self, session: Any, text_inputs: Sequence[TextInput]):
         self._session = session
+        self._text_inputs = text_inputs
         self._tokenizers = {
-            text_input: SubwordTokenizer(text_input.model) for text_input in text_inputs
+            text_input.name: SubwordTokenizer(text_input.model) for text_input in text_inputs
         }
 
     def run(self, names: Sequence[str] | None, inputs: Mapping[str, Any]) -> list[Any]:
@@ -144,10 +146,12 @@ class TextSession:
         """
         names = names or [output.name for output in self.get_outputs()]
         feeds = dict(inputs)
-        for text_input, tokenizer in self._tokenizers.items():
-            # An input that is left out is the prefix. By default, it is empty.
-            texts = feeds.pop(text_input.name, [""])
-            rows = [[*row, END_ID] for row in tokenizer.encode([str(text) for text in texts])]
+        if PREFIX.name in self._tokenizers:
+            feeds.setdefault(PREFIX.name, [""])
+        for text_input in self._text_inputs:
+            texts = [str(text) for text in feeds.pop(text_input.name)]
+            tokenizer = self._tokenizers[text_input.name]
+            rows = [[*row, END_ID] for row in tokenizer.encode(texts)]
             lengths = [len(row) for row in rows]
             feeds[text_input.tokens] = np.array([id_ for row in rows for id_ in row], "int32")
             feeds[text_input.starts] = np.cumsum([0, *lengths], dtype="int64")
@@ -160,14 +164,18 @@ class TextSession:
 
     def _decode(self, ids: np.ndarray) -> np.ndarray:
         """Return the texts (N, n_best) of ids (N, n_best, T)."""
-        target_tokenizer = list(self._tokenizers.values())[-1]  # of the prefix
+        target_tokenizer = self._tokenizers[PREFIX.name]
         texts = target_tokenizer.decode(ids.reshape(-1, ids.shape[2]).tolist())
         return np.array(texts, object).reshape(ids.shape[:2])
 
     def get_inputs(self) -> list[TensorInfo]:
         """Return the inputs of the file."""
-        texts = [TensorInfo(text_input.name, ["N"]) for text_input in self._tokenizers]
-        replaced = {name for text_input in self._tokenizers for name in text_input[1:3]}
+        texts = [TensorInfo(name, ["N"]) for name in self._tokenizers]
+        replaced = {
+            name
+            for text_input in self._text_inputs
+            for name in (text_input.tokens, text_input.starts)
+        }
         others = [value for value in self._session.get_inputs() if value.name not in replaced]
         return texts + [TensorInfo(value.name, value.shape) for value in others]
 
@@ -181,7 +189,3 @@ class TextSession:
     def get_modelmeta(self) -> Any:
         """Return the metadata of the file."""
         return self._session.get_modelmeta()
-
-    def get_session_options(self) -> Any:
-        """Return the options of the session."""
-        return self._session.get_session_options()

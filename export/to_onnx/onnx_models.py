@@ -21,6 +21,7 @@ from tfk_transformer.export.runtime.onnx_runtime import (
     SOURCE_TOKENIZER,
     TARGET_TOKENIZER,
 )
+from tfk_transformer.export.runtime.text_session import TEXT_OPERATORS
 from tfk_transformer.export.to_onnx.conversion import IR_VERSION, OPSET
 from tfk_transformer.export.to_onnx.layer_operators.layer_nodes import (
     PORTABLE,
@@ -37,7 +38,6 @@ from tfk_transformer.export.to_onnx.templates.expansion import (
     write_step_nodes,
 )
 from tfk_transformer.export.to_onnx.text_operators import (
-    TEXT_OPERATORS,
     write_best_label,
     write_detokenizer,
     write_tokenizer,

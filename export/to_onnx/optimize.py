@@ -56,7 +56,7 @@ def _fold_constants(model: ir.Model) -> None:
         onnx_shape_inference=False,
         input_size_limit=2**40,
         output_size_limit=2**40,
-        should_fold=lambda node: None if not _is_transposed_table(node) else False,
+        should_fold=lambda node: False if _is_transposed_table(node) else None,
     )
     CLEAN_UP(model)
 

@@ -12,7 +12,8 @@ import numpy as np
 import onnx_ir as ir
 from onnx_ir import tape
 
-TEXT_OPERATORS = "ai.onnx.contrib"  # the domain of onnxruntime-extensions
+from tfk_transformer.export.runtime.text_session import TEXT_OPERATORS
+
 SURROGATE_ESCAPE = 0xDC00  # a byte from 0x80 on is this code point plus its value (PEP 383)
 # UTF-8: the first bytes of sequences from these values on, and the length of the sequences.
 FIRST_BYTES = ((0xF5, 0), (0xF0, 4), (0xE0, 3), (0xC2, 2), (0x80, 0), (0, 1))

@@ -10,8 +10,9 @@ from onnx_ir import tape
 from tfk_transformer.export.exporting import export
 from tfk_transformer.export.runtime.opening import load
 from tfk_transformer.export.runtime.sessions import text_operators_library
+from tfk_transformer.export.runtime.text_session import TEXT_OPERATORS
 from tfk_transformer.export.to_onnx.conversion import OPSET
-from tfk_transformer.export.to_onnx.text_operators import TEXT_OPERATORS, write_detokenizer
+from tfk_transformer.export.to_onnx.text_operators import write_detokenizer
 from tfk_transformer.importing.model_import import import_model
 from tfk_transformer.tokenizers.subword_tokenizer import SubwordTokenizer
 

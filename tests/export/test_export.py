@@ -24,8 +24,9 @@ from tfk_transformer.export.runtime.opening import load
 from tfk_transformer.export.runtime.saved_model_readers import SavedModelTranslator
 from tfk_transformer.export.runtime.saved_model_runtime import read_saved_model
 from tfk_transformer.export.runtime.sessions import open_session
+from tfk_transformer.export.runtime.text_session import TEXT_OPERATORS
 from tfk_transformer.export.to_onnx.conversion import IR_VERSION, OPSET
-from tfk_transformer.export.to_onnx.text_operators import TEXT_OPERATORS, write_detokenizer
+from tfk_transformer.export.to_onnx.text_operators import write_detokenizer
 from tfk_transformer.inference.runtime import are_small
 from tfk_transformer.models.language_model import LanguageModel
 from tfk_transformer.models.transformer import Transformer

@@ -10,6 +10,8 @@ import pytest
 from tfk_transformer.config.search_settings import setting_rules
 from tfk_transformer.export.inspection import inspect
 from tfk_transformer.export.parity import probe_ids
+from tfk_transformer.export.runtime import onnx_file
+from tfk_transformer.export.runtime.onnx_file import OnnxFile
 from tfk_transformer.export.runtime.onnx_readers import OnnxTranslator
 from tfk_transformer.export.runtime.sessions import METADATA, open_session, read_metadata
 from tfk_transformer.export.to_onnx.conversion import quietly
@@ -78,6 +80,13 @@ def test_parted_file_opens_anywhere(parted, exported, translator, tmp_path_facto
         assert OnnxTranslator(f"{path}/translate.onnx").translate(TEXTS, n_best=2) == expected
         (ids, _) = open_session(f"{path}/generate.onnx").run(None, {"source_ids": source})
         assert translator.target_tokenizer.decode(ids[:, 0]) == ["zweiundvierzig", "sieben"]
+
+
+def test_external_weights_count_as_the_file(parted, monkeypatch):
+    path = parted / "translate.onnx"
+    monkeypatch.setattr(onnx_file, "HEAVY_FILE", path.stat().st_size + 1)
+    file = OnnxFile(path, text_operators=True)
+    assert file.session(1, small=True) is file.session(1, small=False)
 
 
 def test_open_file_can_be_rewritten(parted, models, translator):

@@ -52,6 +52,7 @@ def test_ids_are_the_same_without_extensions(exported, monkeypatch):
     monkeypatch.setattr(sessions, "text_operators_library", lambda: None)
     session = sessions.open_session(path, text_operators=True)
     assert isinstance(session, TextSession)
+    assert [value.name for value in session.get_inputs()] == ["text"]
     np.testing.assert_array_equal(session.run(["source_ids"], texts)[0], expected)
 
 
