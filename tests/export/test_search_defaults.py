@@ -10,6 +10,7 @@ import onnxruntime
 import pytest
 import tensorflow as tf
 from typer.testing import CliRunner
+from web_needs import missing_packages, needs, needs_node
 
 from tfk_transformer import Translator, load
 from tfk_transformer.cli import main
@@ -33,6 +34,7 @@ SEARCH = {
     "max_length_factor": 1000.0,
 }
 PARAGRAPH = "seven. forty-two"  # its model reads whole texts
+WEB_PACKAGES = ("onnxruntime-web", "sentencepiece-js")
 KINDS = ["bundle", "saved_model", "translate.onnx"]
 
 
@@ -50,7 +52,9 @@ def own(translator, tmp_path_factory):
         search=SEARCH,
     )
     with_search.save(folder / "bundle", metrics={"loss": 1.0})
-    formats = ["saved_model", "onnx", "onnx_steps", *(["web"] if shutil.which("node") else [])]
+    formats = ["saved_model", "onnx", "onnx_steps"]
+    if shutil.which("node") and not missing_packages(*WEB_PACKAGES):
+        formats.append("web")
     export(Translator.load(folder / "bundle"), folder / "files", formats)
     return folder
 
@@ -121,7 +125,8 @@ def test_plain_programs_get_own_settings(own, expected):
     assert [row[0].encode() for row in translations] == texts
 
 
-@pytest.mark.skipif(not shutil.which("node"), reason="needs Node")
+@needs_node()
+@needs(*WEB_PACKAGES)
 def test_page_has_own_settings(own, expected, translator):
     command = ["node", own / "files" / "web" / "translate-cli.mjs", *TEXTS]
     done = subprocess.run([*command, PARAGRAPH], capture_output=True, text=True, check=True)
