@@ -11,6 +11,7 @@ from tfk_transformer.export.parity import Figures
 from tfk_transformer.export.runtime.onnx_readers import OnnxClassifier
 from tfk_transformer.export.runtime.saved_model_readers import SavedModelClassifier
 from tfk_transformer.export.to_onnx import onnx_models
+from tfk_transformer.export.to_onnx.model_card import describe, model_card
 from tfk_transformer.export.to_onnx.onnx_file import OnnxFiles
 from tfk_transformer.export.to_saved_model.warm_up import write_warm_up
 from tfk_transformer.export.to_saved_model.writer import write_saved_model
@@ -69,6 +70,7 @@ def export_onnx(classifier: TextClassifier, folder: Path, expected: ExpectedLabe
     probabilities = onnx_models.probabilities_graph(classifier)
     classify = onnx_models.classify_graph(probabilities, classifier)
     models = {file_names.PROBABILITIES_FILE: probabilities, file_names.CLASSIFY_FILE: classify}
+    describe(models.values(), model_card(classifier))
     files = OnnxFiles(models, folder, classifier.model.config, {"labels": classifier.labels})
     figures = expected.check("ONNX", OnnxClassifier(folder / file_names.CLASSIFY_FILE).runtime)
     files.add_metadata(parity={**expected.agreed, **figures})

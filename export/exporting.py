@@ -189,7 +189,7 @@ def with_shortlist(translator: Translator, pairs: str) -> Translator:
         LOG.info("learn the shortlist from %s", pairs)
         data = datasets.load(pairs)
         shortlist = learn_shortlist(data.pairs(data.splits[0]), *tokenizers)
-    return Translator(
+    copy = Translator(
         translator.model,
         *tokenizers,
         translator.probes,
@@ -197,6 +197,8 @@ def with_shortlist(translator: Translator, pairs: str) -> Translator:
         shortlist,
         translator.search,
     )
+    copy.metrics = translator.metrics
+    return copy
 
 
 def _export_translator(

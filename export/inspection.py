@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 import onnx_ir as ir
 
+from tfk_transformer.config.json_text import parse_json_object
 from tfk_transformer.config.search_settings import SETTING_DTYPES
 from tfk_transformer.config.small_files import read_json_object
 from tfk_transformer.export import file_names
 from tfk_transformer.export.model_paths import MODEL_PATHS, model_kind, unexpected_path
-from tfk_transformer.export.runtime.sessions import METADATA, parse_metadata
+from tfk_transformer.export.runtime.sessions import METADATA, MODEL_CARD, parse_metadata
 from tfk_transformer.export.to_onnx.conversion import quietly
 from tfk_transformer.inference.signatures import PREFIX, PREFIX_IDS
 
@@ -40,8 +41,8 @@ def inspect(path: str | os.PathLike[str]) -> Description:
     Returns:
         Values that JSON can hold: `kind` ("bundle", "SavedModel", "ONNX", "web", "CTranslate2" or
         "Hugging Face"), `path`, `files` (bytes by name) and `parameters`.
-        Depending on the kind, there are also `signatures`, `facts`, `config`, `settings` (the rules
-        of each search setting) and `parity`.
+        Depending on the kind, there are also `signatures`, `facts`, `model_card`, `config`,
+        `settings` (the rules of each search setting) and `parity`.
 
     Raises:
         ValueError: if `path` does not exist, is broken, or was not written by this project.
@@ -90,6 +91,7 @@ def _describe_onnx(path: Path, model: ir.Model, metadata: Description) -> Descri
             "special_ids": metadata.get("ids"),
             **{name: metadata[name] for name in sorted(set(metadata) - _SEPARATE)},
         },
+        "model_card": _model_card(path, model),
         "config": metadata["config"],
         "settings": metadata.get("search"),
         "parity": metadata.get("parity"),
@@ -98,6 +100,12 @@ def _describe_onnx(path: Path, model: ir.Model, metadata: Description) -> Descri
 
 # Metadata that is not among the facts of a description.
 _SEPARATE = {"version", "opset", "ids", "config", "parity", "search"}
+
+
+def _model_card(path: Path, model: ir.Model) -> Description | None:
+    """Return the model card, or None if the version that exported the file wrote none."""
+    text = model.metadata_props.get(MODEL_CARD)
+    return None if text is None else parse_json_object(text, f"FILE: the model card of {path}")
 
 
 def _read_onnx(path: Path) -> ir.Model:

@@ -31,6 +31,7 @@ from tfk_transformer.export.to_onnx.layer_operators.layer_nodes import (
     Profile,
     int8_profile,
 )
+from tfk_transformer.export.to_onnx.model_card import describe, model_card
 from tfk_transformer.export.to_onnx.onnx_file import OnnxFiles
 from tfk_transformer.export.to_saved_model.shared_functions import without_graph_optimizer
 from tfk_transformer.export.to_saved_model.warm_up import write_warm_up
@@ -108,6 +109,7 @@ def export_onnx(translator: Translator, folder: Path, expected: ExpectedResults)
 def _write(
     models: Mapping[str, ir.Model], folder: Path, translator: Translator, **metadata: object
 ) -> OnnxFiles:
+    describe(models.values(), model_card(translator, metadata.get("profile") == "int8"))
     return OnnxFiles(
         models,
         folder,

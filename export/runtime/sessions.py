@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 WEIGHTS_FOLDER = "session.model_external_initializers_file_folder_path"
 PROVIDERS = ["CPUExecutionProvider"]
 METADATA = "tfk_transformer"  # the key of the metadata that the export writes into a file
+MODEL_CARD = "model_card"  # the key of the model card, which is for readers
 
 
 def check_threads(threads: int | None) -> None:

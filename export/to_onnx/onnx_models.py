@@ -230,7 +230,7 @@ def tokenizer_graph(tokenizer: SubwordTokenizer) -> ir.Model:
     graph = ir.Graph([text], [], nodes=[], opset_imports=opsets, name="tokenize")
     ids = write_tokenizer(tape.Tape(graph), text, tokenizer.model)
     graph.outputs.append(_declare(ids, SOURCE_IDS))
-    model = ir.Model(graph, ir_version=IR_VERSION, producer_name="tfk_transformer")
+    model = ir.Model(graph, ir_version=IR_VERSION)
     _add_characters(model, tokenizer)
     return model
 
@@ -281,7 +281,6 @@ def _add_layers(
     optimize(outer)
     _apply_signature(outer.graph.inputs, signature.inputs)
     _apply_signature(outer.graph.outputs, signature.outputs)
-    outer.producer_name = "tfk_transformer"
     outer.graph.name = name
     return outer
 

@@ -42,7 +42,8 @@ def command(
     from tfk_transformer.export.inspection import inspect
 
     description = inspect(file)
-    if warning := license_warning(description.get("facts", {}).get("origin", {})):
+    origin = description.get("model_card") or description.get("facts", {}).get("origin", {})
+    if warning := license_warning(origin):
         print_line(f"warning: {warning}")
     if other is not None:
         prepare(other)
@@ -63,6 +64,8 @@ def _tables(description: Mapping[str, Any]) -> Iterator[Table]:
         **description["facts"],
     }
     yield _value_table(description["path"], facts)
+    if card := description.get("model_card"):
+        yield _value_table("model card", card)
     for name, signature in description.get("signatures", {}).items():
         yield _signature_table(name, signature)
     if settings := description.get("settings"):
