@@ -174,3 +174,34 @@ def test_openvino_search_with_settings(exported, session, source):
     for settings in SETTINGS:
         chosen = as_inputs(source, settings)
         check(run(given | chosen), session.run(["ids", "scores"], chosen))
+
+
+@pytest.fixture(scope="module")
+def text_session(exported):
+    return open_session(exported / "translate.onnx", text_operators=True)
+
+
+def texts(*values):
+    return np.array(values, object)
+
+
+def test_onnxruntime_reads_list_only_of_required_input(text_session):
+    expected = text_session.run(["translations"], {"text": texts("forty-two")})[0]
+    assert expected.tolist() == [["zweiundvierzig"]]
+    assert text_session.run(["translations"], {"text": ["forty-two"]})[0].tolist() == [
+        ["zweiundvierzig"]
+    ]
+    with pytest.raises(RuntimeError, match="Failed to find input with name: prefix"):
+        text_session.run(None, {"text": texts("forty-two"), "prefix": ["zwei"]})
+    with pytest.raises(RuntimeError, match="Unable to handle object of type <class 'int'>"):
+        text_session.run(None, {"text": texts("forty-two"), "n_best": 2})
+
+
+def test_prefix_is_one_text_or_one_for_each(text_session):
+    def run(*prefixes):
+        inputs = {"text": texts("forty-two", "seven"), "prefix": texts(*prefixes)}
+        return text_session.run(["translations"], inputs)[0][:, 0].tolist()
+
+    assert run("zwei", "") == ["zweiundvierzig", "sieben"]
+    assert [text[:1] for text in run("z")] == ["z", "z"]
+    assert run(None, "") == run("None", "")
