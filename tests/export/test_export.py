@@ -17,6 +17,7 @@ from tensorflow.core.protobuf import saved_model_pb2
 
 from tfk_transformer.export import expected_results, parity
 from tfk_transformer.export.exporting import export
+from tfk_transformer.export.inspection import inspect
 from tfk_transformer.export.runtime import onnx_file
 from tfk_transformer.export.runtime.onnx_file import OnnxFile
 from tfk_transformer.export.runtime.onnx_readers import OnnxClassifier, OnnxTranslator
@@ -386,6 +387,7 @@ def test_int8_files_agree_with_model(translator, exported, tmp_path):
     assert small.stat().st_size < 0.6 * portable.stat().st_size
     opened = OnnxTranslator(tmp_path / "out" / "translate.int8.onnx")
     assert opened.metadata["profile"] == "int8" and opened.metadata["parity"]
+    assert inspect(opened.runtime.path)["model_card"]["weights"] == "8-bit integers"
     expected = [translation.text for translation in translator.translate(TEXTS[:3])]
     assert [translation.text for translation in opened.translate(TEXTS[:3])] == expected
 

@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 from tfk_transformer.cli import main
 from tfk_transformer.config.model_options import ClassifierConfig, LanguageModelConfig
 from tfk_transformer.constants import __version__
+from tfk_transformer.export.exporting import with_shortlist
 from tfk_transformer.export.inspection import inspect
 from tfk_transformer.export.runtime.onnx_readers import OnnxTranslator
 from tfk_transformer.export.runtime.sessions import open_session
@@ -132,6 +133,12 @@ def test_file_of_earlier_version_has_no_card():
 def test_card_of_unknown_languages(small):
     assert model_card(small) == CARD_OF_SAVED_BUNDLE
     assert model_card(small, has_int8_weights=True)["weights"] == "8-bit integers"
+
+
+def test_shortlist_keeps_metrics(small):
+    pairs = f"files:{SAVED / 'en.txt'},{SAVED / 'de.txt'}"
+    card = model_card(with_shortlist(small, pairs))
+    assert card["metrics"] == CARD_OF_SAVED_BUNDLE["metrics"]
 
 
 def test_card_of_whole_texts(small):
