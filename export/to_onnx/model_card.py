@@ -2,17 +2,19 @@
 
 import json
 from collections.abc import Iterable
+from typing import Any, TypeAlias
 
 import onnx_ir as ir
 
 from tfk_transformer.config.model_options import LANGUAGE_OPTIONS
 from tfk_transformer.constants import __version__
-from tfk_transformer.export.parity import Figures
 from tfk_transformer.export.runtime.sessions import MODEL_CARD
 from tfk_transformer.export.to_onnx.conversion import DOMAIN
 from tfk_transformer.pipelines.text_classifier import TextClassifier
 from tfk_transformer.pipelines.translator import Translator
 from tfk_transformer.sentences.languages import Languages
+
+ModelCard: TypeAlias = dict[str, Any]  # JSON values by name, which depend on the model
 
 # Names of tasks, as model cards of Hugging Face have them, and the verb of each.
 TRANSLATION = "translation"
@@ -38,7 +40,7 @@ ORIGIN = ("family", "name", "license", "revision", "source_text_prefix")
 LICENSE = "model_license"  # the key of the metadata; ONNX defines it
 
 
-def describe(models: Iterable[ir.Model], card: Figures) -> None:
+def describe(models: Iterable[ir.Model], card: ModelCard) -> None:
     """Write the producer, the version, the sentence about the graph and the model card into models.
 
     Args:
@@ -65,8 +67,8 @@ def describe(models: Iterable[ir.Model], card: Figures) -> None:
         model.metadata_props[MODEL_CARD] = json.dumps(described, ensure_ascii=False)
 
 
-def model_card(fitted: Translator | TextClassifier, has_int8_weights: bool = False) -> Figures:
-    """Return the facts about a model that a reader needs, as JSON values by name.
+def model_card(fitted: Translator | TextClassifier, has_int8_weights: bool = False) -> ModelCard:
+    """Return the facts about a model that a reader needs.
 
     Facts that are unknown are left out, such as the license of a model that was not imported.
     """
@@ -105,7 +107,7 @@ def _input(fitted: Translator | TextClassifier) -> str:
     return "one prompt" if config.architecture == "decoder" else "one sentence"
 
 
-def _direction(card: Figures) -> str:
+def _direction(card: ModelCard) -> str:
     """Return the languages as a part of a sentence. It is empty unless both are known."""
     source, target = (card.get(name) for name in LANGUAGE_OPTIONS)
     return f" from {source} to {target}" if source and target else ""
