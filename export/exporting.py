@@ -13,6 +13,7 @@ from pathlib import Path
 
 from tfk_transformer import datasets
 from tfk_transformer.atomic_write import atomic_write, lock
+from tfk_transformer.confidence.calibration import calibration_metadata
 from tfk_transformer.config.words import nearest
 from tfk_transformer.data.shortlist import learn_shortlist, shortlist_metadata
 from tfk_transformer.export import classifier_files, file_names, library_files
@@ -49,6 +50,7 @@ def export(
     formats: Sequence[str] | None = None,
     node_modules: str | os.PathLike[str] | None = None,
     shortlist: str | None = None,
+    calibrate: str | None = None,
 ) -> Figures:
     """Write a translator or a classifier as files that run without this package.
 
@@ -88,6 +90,9 @@ def export(
             shortlist if it has one, otherwise all tokens. A shortlist changes the default of
             `formats` to "onnx". It also works with "onnx_int8", "ctranslate2", "web" and
             "web_int8".
+        calibrate: text pairs, as `datasets.load` reads them, for `fitted.calibrate`, which reads
+            their validation split. Translations of `fitted` and of the files then have a
+            confidence. None: the calibration that `fitted` has, if any.
 
     Returns:
         The parity figures, which are also in `parity.json` and in the metadata of the ONNX files.
@@ -104,7 +109,7 @@ def export(
         warn_of_license(fitted.origin)
     with lock(out):
         check_out(out)
-        return _export(fitted, out, formats, node_modules, shortlist)
+        return _export(fitted, out, formats, node_modules, shortlist, calibrate)
 
 
 def _export(
@@ -113,6 +118,7 @@ def _export(
     formats: Sequence[str] | None,
     node_modules: str | os.PathLike[str] | None,
     shortlist: str | None,
+    calibrate: str | None,
 ) -> Figures:
     if isinstance(fitted, Translator):
         check_formats(formats, TRANSLATOR_FORMATS)
@@ -125,6 +131,9 @@ def _export(
         if set(requested) & set(WEB_FORMATS):
             web_files.check_web(fitted)
             packages = find_packages(node_modules)
+        if calibrate is not None:
+            LOG.info("calibrate the confidence with %s", calibrate)
+            fitted.calibrate(datasets.load(calibrate).pairs("validation"))
         translator = fitted.in_float32()
         if shortlist is not None:
             translator = with_shortlist(translator, shortlist)
@@ -133,6 +142,11 @@ def _export(
         check_formats(formats, CLASSIFIER_FORMATS)
         if shortlist is not None:
             check_shortlist(formats, fitted.model.config.architecture)
+        if calibrate is not None:
+            raise ValueError(
+                "calibrate: expected a translator, got a classifier, whose results have "
+                "probabilities; leave calibrate out."
+            )
         return _export_classifier(fitted.in_float32(), out, formats or CLASSIFIER_FORMATS)
     raise ValueError(
         f"fitted: expected a Translator or a TextClassifier, got {type(fitted).__name__}; open a "
@@ -189,7 +203,7 @@ def with_shortlist(translator: Translator, pairs: str) -> Translator:
         LOG.info("learn the shortlist from %s", pairs)
         data = datasets.load(pairs)
         shortlist = learn_shortlist(data.pairs(data.splits[0]), *tokenizers)
-    copy = Translator(
+    restricted = Translator(
         translator.model,
         *tokenizers,
         translator.probes,
@@ -197,8 +211,9 @@ def with_shortlist(translator: Translator, pairs: str) -> Translator:
         shortlist,
         translator.search,
     )
-    copy.metrics = translator.metrics
-    return copy
+    restricted.metrics = translator.metrics
+    restricted.runtime.calibration = translator.calibration
+    return restricted
 
 
 def _export_translator(
@@ -218,7 +233,11 @@ def _export_translator(
         # separate figures.
         selected = [FORMAT_BY_NAME[name] for name in formats]
         exact = any(not (format.has_int8_weights or format.is_for_library) for format in selected)
-        agreed = {**(expected.agreed if exact else {}), **shortlist_metadata(translator.shortlist)}
+        agreed = {
+            **(expected.agreed if exact else {}),
+            **shortlist_metadata(translator.shortlist),
+            **calibration_metadata(translator.calibration),
+        }
         if npm_packages:
             pages = [name for name in WEB_FORMATS if name in formats]
             written |= web_files.write_web(

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import onnx_ir as ir
 
+from tfk_transformer.confidence.calibration import calibration_metadata
 from tfk_transformer.config.search_settings import setting_arrays, setting_rules
 from tfk_transformer.data.shortlist import shortlist_metadata
 from tfk_transformer.export import file_names, parity
@@ -65,6 +66,7 @@ def export_saved_model(translator: Translator, folder: Path, expected: ExpectedR
         search=json.dumps(translator.runtime.rules),
         source_tokenizer=translator.source_tokenizer.model,
         target_tokenizer=translator.target_tokenizer.model,
+        confidence=translator.calibration and json.dumps(translator.calibration._asdict()),
     )
     write_warm_up(path, SAVED_MODEL, expected.short_texts)
     loaded = SavedModelTranslator(path)
@@ -118,6 +120,7 @@ def _write(
             "search": translator.runtime.rules,
             "sentences_per_text": translator.sentences_per_text,
             **shortlist_metadata(translator.shortlist),
+            **calibration_metadata(translator.calibration),
             **metadata,
         },
     )

@@ -85,6 +85,11 @@ NOT_RUN = [
         "needs job servers; tests/beam runs the pipeline through another one",
     ),
     (
+        "benchmarks/confidence.md",
+        "benchmarks/confidence.py",
+        "needs a model of Multi30k; tests/export/test_confidence_files.py exports and evaluates",
+    ),
+    (
         "benchmarks/scaling.md",
         "benchmarks/beam.py",
         "takes minutes; tests/beam runs the program with few texts",

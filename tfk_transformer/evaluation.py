@@ -9,10 +9,13 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
+import numpy as np
 from sacrebleu.metrics import BLEU, CHRF
 from sacrebleu.tokenizers.tokenizer_spm import SPM_MODELS
 from sacrebleu.utils import SACREBLEU_DIR
 
+from tfk_transformer.confidence.calibration import Calibration
+from tfk_transformer.confidence.fitting import are_right, auroc, expected_calibration_error
 from tfk_transformer.config.words import nearest
 from tfk_transformer.datasets import Pair
 from tfk_transformer.inference.base_translator import BaseTranslator
@@ -52,6 +55,9 @@ class Evaluation(NamedTuple):
     exact_match: float  # percentage of sentences whose translation is the target
     seconds: float
     sentences_per_second: float
+    # Of the confidences; None if translations have none, and `auroc` if all are right or wrong.
+    expected_calibration_error: float | None = None
+    auroc: float | None = None
 
 
 class SupportsTranslate(Protocol):
@@ -115,8 +121,28 @@ def evaluate(
         exact_match=100 * sum(o == t for o, t in zip(outputs, targets, strict=True)) / len(targets),
         seconds=seconds,
         sentences_per_second=len(targets) / seconds,
+        **_confidence_figures(getattr(translator, "calibration", None), translations, targets),
     )
     return evaluation, outputs
+
+
+def _confidence_figures(
+    calibration: Calibration | None, translations: Sequence[Translation], references: Sequence[str]
+) -> dict[str, float | None]:
+    """Return the figures of an `Evaluation` that measure confidences, by name."""
+    rated = [
+        (translation.text, reference, translation.confidence)
+        for translation, reference in zip(translations, references, strict=True)
+        if translation.confidence is not None
+    ]
+    if calibration is None or not rated:
+        return {}
+    texts, rated_references, confidences = zip(*rated, strict=True)
+    right = are_right(texts, rated_references, calibration.chrf)
+    return {
+        "expected_calibration_error": expected_calibration_error(np.array(confidences), right),
+        "auroc": auroc(np.array(confidences), right),
+    }
 
 
 def translate_sentences(

@@ -43,6 +43,9 @@ class Translation(NamedTuple):
     hypotheses: list[Hypothesis]
     sentences: Sequence["Translation"] = ()  # of the text, if it has several
     kept_characters: int = 0  # characters that the vocabulary lacks, which stay as they are
+    # Estimated probability that the text is right; with several sentences, the lowest of theirs.
+    # None: the model has no calibration, or it does not hold for this search. See docs/running.md.
+    confidence: float | None = None
 
     @property
     def text(self) -> str:

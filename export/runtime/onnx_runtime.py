@@ -11,6 +11,7 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tfk_transformer.confidence.calibration import CONFIDENCE, Calibration
 from tfk_transformer.config.search_settings import Rules
 from tfk_transformer.export import file_names
 from tfk_transformer.export.runtime.onnx_file import READERS, OnnxFile
@@ -154,6 +155,12 @@ class OnnxRuntime:
     def rules(self) -> Rules:
         """The rules of the search settings."""
         return required(self.metadata, "search", self.path)
+
+    @functools.cached_property
+    def calibration(self) -> Calibration | None:
+        """The calibration of confidences."""
+        record = self.metadata.get(CONFIDENCE)
+        return None if record is None else Calibration.from_json(record)
 
     @property
     def labels(self) -> list[str]:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tfk_transformer.array_types import Tensor
+from tfk_transformer.confidence.calibration import CONFIDENCE, Calibration
 from tfk_transformer.config.json_text import parse_json_object
 from tfk_transformer.config.search_settings import Rules, setting_rules
 from tfk_transformer.inference.runtime import ONE_BATCH, UNCACHED, Outputs, Workload
@@ -117,6 +118,13 @@ class SavedModelRuntime:
         _, inputs = self.model.signatures["translate"].structured_input_signature
         rules = setting_rules(self.max_length, vocab_size)
         return {name: rule for name, rule in rules.items() if name in inputs}
+
+    @functools.cached_property
+    def calibration(self) -> Calibration | None:
+        """The calibration of confidences."""
+        if not hasattr(self.model, CONFIDENCE):
+            return None
+        return Calibration.from_json(json.loads(self.model.confidence().numpy()))
 
     @functools.cached_property
     def labels(self) -> list[str]:

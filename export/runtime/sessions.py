@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import onnxruntime
 
+from tfk_transformer.confidence.calibration import CONFIDENCE, is_calibration
 from tfk_transformer.config.json_text import parse_json_object
 from tfk_transformer.config.search_settings import are_rules
 from tfk_transformer.export.runtime.mapped_weights import graph_with_external_weights
@@ -143,6 +144,7 @@ _CHECKS: dict[str, Callable[[Any], bool]] = {
         isinstance(value, dict) and type(value.get("max_length")) is int and value["max_length"] > 0
     ),
     "search": are_rules,
+    CONFIDENCE: is_calibration,
     "labels": _are_texts,
     "pieces": _are_texts,
 }

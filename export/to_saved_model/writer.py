@@ -33,8 +33,8 @@ def write_saved_model(
         folder: folder to write; it must not exist.
         signatures: signatures of `inference.signatures` by name.
         more: further `tf.function`s of `fitted`, by signature name.
-        **constants: results of further functions without arguments, by name. The functions
-            `max_length` and `config` (JSON) always exist.
+        **constants: results of further functions without arguments, by name; None: no such
+            function. The functions `max_length` and `config` (JSON) always exist.
     """
     module = tf.Module()
     # Plain variables, not the Keras model: the SavedModel must load without Keras and without this
@@ -43,6 +43,8 @@ def write_saved_model(
     config = fitted.model.config
     constants = {"max_length": config.max_length, "config": config.to_json(), **constants}
     for name, value in constants.items():
+        if value is None:
+            continue
         constant = functools.partial(tf.constant, value)
         setattr(module, name, tf.function(constant, autograph=False, input_signature=[]))
     traced_functions = {

@@ -9,6 +9,7 @@ import json
 import shutil
 from pathlib import Path
 
+from tfk_transformer.confidence.calibration import calibration_metadata
 from tfk_transformer.constants import __version__
 from tfk_transformer.data.shortlist import shortlist_metadata
 from tfk_transformer.export import file_names
@@ -87,6 +88,7 @@ def _description(
         "sentences_per_text": translator.sentences_per_text,
         "parity": figures,
         **shortlist_metadata(translator.shortlist),
+        **calibration_metadata(translator.calibration),
         "files": files,
         "bytes": {name: (folder / name).stat().st_size for name in sorted(loaded)},
     }

@@ -124,6 +124,8 @@ def _translation_values(translation: "Translation") -> dict[str, Any]:
             for hypothesis in translation.hypotheses
         ],
     }
+    if translation.confidence is not None:
+        values["confidence"] = round(translation.confidence, 4)
     if translation.sentences:
         values["sentences"] = [_translation_values(part) for part in translation.sentences]
     if translation.kept_characters:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from tfk_transformer.confidence.calibration import Calibration, with_confidences
 from tfk_transformer.config.search_settings import resolve_settings, setting_arrays
 from tfk_transformer.glossary.terms import Glossary
 from tfk_transformer.inference.document_translation import translate_document
@@ -51,6 +52,11 @@ class BaseTranslator:
     def languages(self) -> Languages:
         """The codes of the model's source and target language, such as "de"; None: unknown."""
         return self.runtime.languages
+
+    @property
+    def calibration(self) -> Calibration | None:
+        """The calibration of the confidences of translations; None: they have no confidence."""
+        return self.runtime.calibration
 
     def _language_code(self, language: str | None) -> str:
         """Return the code of a language; of None, the source language of the model or English.
@@ -210,6 +216,9 @@ class BaseTranslator:
             self._to_translation(text, token_scores, *row)
             for text, row in zip(texts, rows, strict=True)
         ]
+        translations = with_confidences(
+            translations, prefixes, self.calibration, resolved, runtime.rules
+        )
         refuse_long_texts(
             texts,
             translations,

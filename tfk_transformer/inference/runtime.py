@@ -7,6 +7,7 @@ a classifier runs on any of them, so each feature is written once for all three.
 from collections.abc import Container, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
+from tfk_transformer.confidence.calibration import Calibration
 from tfk_transformer.config.search_settings import Rules
 from tfk_transformer.sentences.languages import Languages
 
@@ -90,6 +91,10 @@ class TranslatorRuntime(Runtime, Protocol):
     @property
     def rules(self) -> Rules:
         """The rules of the search settings."""
+
+    @property
+    def calibration(self) -> Calibration | None:
+        """The calibration of confidences. None: translations have no confidence."""
 
     @property
     def tokenizers(self) -> "Tokenizers":

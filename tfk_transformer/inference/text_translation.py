@@ -3,6 +3,7 @@
 from collections.abc import Callable, Container, Sequence
 from typing import TypeAlias
 
+from tfk_transformer.confidence.calibration import lowest_confidence
 from tfk_transformer.inference.text_errors import TextError, long_texts_error
 from tfk_transformer.results import Hypothesis, Translation
 from tfk_transformer.sentences.kept_characters import ReadableText, is_lexical, take_out
@@ -74,7 +75,7 @@ def _with_units(translation: Translation, source: str, readable: ReadableText) -
         hypothesis._replace(text=readable.put_back(hypothesis.text))
         for hypothesis in translation.hypotheses
     ]
-    return Translation(source, hypotheses, kept_characters=readable.kept)
+    return translation._replace(source=source, hypotheses=hypotheses, kept_characters=readable.kept)
 
 
 class _PendingText:
@@ -186,4 +187,5 @@ def join_translations(
             hypotheses.append(ranked[0]._replace(text=joined))
         else:
             hypotheses.append(Hypothesis(joined, sum(hypothesis.score for hypothesis in ranked)))
-    return Translation(text, hypotheses, translations if len(translations) > 1 else (), kept)
+    sentences = translations if len(translations) > 1 else ()
+    return Translation(text, hypotheses, sentences, kept, lowest_confidence(translations))

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, Self, TypeAlias
 import keras
 
 from tfk_transformer.atomic_write import atomic_write, read_unchanged
+from tfk_transformer.confidence.calibration import Calibration, calibration_metadata
 from tfk_transformer.config.model_options import LANGUAGE_OPTIONS, ClassifierConfig
 from tfk_transformer.config.small_files import (
     read_json_object,
@@ -78,6 +79,11 @@ class SavedAsBundle(ABC):
     search: Json = MappingProxyType({})
     metrics: Json = MappingProxyType({})  # of a loaded model: metrics of its training run by name
 
+    @property
+    def calibration(self) -> Calibration | None:
+        """The calibration of confidences; a classifier has none."""
+        return None
+
     @classmethod
     def load(cls, path: str | PathLike[str]) -> Self:
         """Read a bundle. It contains only data: reading it runs no code.
@@ -118,7 +124,11 @@ class SavedAsBundle(ABC):
             folder.mkdir()
             (folder / CONFIG).write_text(self.model.config.to_json())
             write_probes(folder / PROBES, self.probes)
-            records = {ORIGIN: dict(self.origin), SEARCH: dict(self.search)}
+            records = {
+                ORIGIN: dict(self.origin),
+                SEARCH: dict(self.search),
+                **calibration_metadata(self.calibration),
+            }
             present = {name: record for name, record in records.items() if record}
             write_json(folder / HISTORY, history or {})
             write_json(folder / METRICS, {**present, **(metrics or {})})

@@ -4,6 +4,7 @@ import functools
 from collections.abc import Callable, Container, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from tfk_transformer.confidence.calibration import Calibration
 from tfk_transformer.config.search_settings import Rules, check_defaults, setting_rules
 from tfk_transformer.inference.runtime import ONE_BATCH, Outputs, Workload
 from tfk_transformer.inference.signatures import FUNCTIONS
@@ -115,6 +116,7 @@ class KerasTranslatorRuntime(KerasRuntime["TranslationFunctions"]):
         self.tokenizers = tokenizers
         self.shortlist = shortlist
         self.use_cache = use_cache
+        self.calibration: Calibration | None = None
         vocab_size = tokenizers.target_tokenizer.vocab_size
         self.search = check_defaults(search or {}, self.max_length, vocab_size)
         self.architecture: str = model.config.architecture

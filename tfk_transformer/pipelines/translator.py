@@ -1,11 +1,16 @@
 """Model and tokenizers together: text to text, saved and loaded as a bundle."""
 
-from collections.abc import Sequence
+import functools
+import itertools
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
+from tfk_transformer.confidence.calibration import CONFIDENCE, DEFAULT_CHRF, Calibration
 from tfk_transformer.config.search_settings import SearchSettings
+from tfk_transformer.datasets import Pair
 from tfk_transformer.inference.base_translator import BaseTranslator
+from tfk_transformer.inference.text_errors import results_and_refusals
 from tfk_transformer.inference.token_scoring import Tokenizers
 from tfk_transformer.pipelines.bundle import (
     ORIGIN,
@@ -32,6 +37,8 @@ if TYPE_CHECKING:
     from tfk_transformer.data.shortlist import Shortlist
     from tfk_transformer.generation.translation_functions import TranslationFunctions
     from tfk_transformer.models.token_model import TokenModel
+
+MAX_PAIRS = 2000  # of a calibration: more would hardly change its four numbers
 
 
 class Translator(BaseTranslator, SavedAsBundle):
@@ -115,6 +122,40 @@ class Translator(BaseTranslator, SavedAsBundle):
         counts = [len(split_text(text, language).sentences) for text in self.probes]
         return round(sum(counts) / len(counts), 2)
 
+    def calibrate(
+        self, pairs: Iterable[Pair | tuple[str, str]], chrf: float = DEFAULT_CHRF
+    ) -> Calibration:
+        """Fit the confidence of translations to text pairs, and return the fit.
+
+        From then on, translations have a `confidence`, and so have those of the bundle that `save`
+        writes and of every exported file. It is the estimated probability that the chrF of a
+        translation with a translation by a person is at least `chrf`. See docs/running.md.
+
+        Args:
+            pairs: text pairs that the model has not seen in training, such as
+                `datasets.load(spec).pairs("validation")`. The first 2,000 are translated, each
+                source as one sentence; those that the model cannot process are skipped.
+            chrf: the chrF of a right translation, from 0 to 100.
+
+        Raises:
+            ValueError: if the model can process fewer than 100 of the sources, or `chrf` is out of
+                range.
+        """
+        from tfk_transformer.confidence.fitting import fit_calibration  # imports sacreBLEU
+
+        if not 0 < chrf <= 100:
+            raise ValueError(f"chrf: expected a number above 0 and up to 100, got {chrf}.")
+        sources, references = [], []
+        for source, reference, *_ in itertools.islice(pairs, MAX_PAIRS):
+            sources.append(source)
+            references.append(reference)
+        translate = functools.partial(self.translate, split_sentences=False)
+        results, _ = results_and_refusals(translate, sources)
+        self.runtime.calibration = fit_calibration(
+            list(results.values()), [references[index] for index in results], chrf
+        )
+        return self.runtime.calibration
+
     def _write_files(self, folder: Path) -> None:
         self.source_tokenizer.save(folder / SOURCE_TOKENIZER)
         self.target_tokenizer.save(folder / TARGET_TOKENIZER)
@@ -136,6 +177,7 @@ class Translator(BaseTranslator, SavedAsBundle):
             self.search,
         )
         copy.metrics = self.metrics
+        copy.runtime.calibration = self.calibration
         return copy
 
     @classmethod
@@ -184,9 +226,10 @@ class Translator(BaseTranslator, SavedAsBundle):
             read_origin(folder),
             search=read_search(folder),
         )
-        translator.metrics = {
-            name: value
-            for name, value in read_metrics(folder).items()
-            if name not in (ORIGIN, SEARCH)
-        }
+        metrics = dict(read_metrics(folder))
+        for name in (ORIGIN, SEARCH):
+            metrics.pop(name, None)
+        if CONFIDENCE in metrics:
+            translator.runtime.calibration = Calibration.from_json(metrics.pop(CONFIDENCE))
+        translator.metrics = metrics
         return translator

@@ -7,6 +7,7 @@ from typing import Any
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
+from tfk_transformer.confidence.calibration import Calibration
 from tfk_transformer.config.search_settings import own_defaults, resolve_settings, setting_rules
 from tfk_transformer.inference.base_classifier import BaseClassifier
 from tfk_transformer.inference.base_translator import BaseTranslator
@@ -48,12 +49,14 @@ class ServedModel:
         self.settings = settings
         self.classifies = isinstance(model, BaseClassifier)
         self._splits = False
+        self.calibration: Calibration | None = None  # None: translations have no confidence
         # The defaults of requests: those of the model, and of the server.
         self.search: Mapping[str, Any] = settings.search
         if isinstance(model, BaseTranslator):
             self._splits = model.splits_sentences(settings.split_sentences)
             own = own_defaults(model.runtime.rules, model.max_length)
             self.search = {**own, **settings.search}
+            self.calibration = model.calibration
         self.languages = _languages(model, settings)
         self.language = language_or_english(self.languages.source)
         # The first request would otherwise wait for the model to initialize.

@@ -135,7 +135,7 @@ function clearTranslations() {
 }
 
 /** Return a sentence with its hypotheses. The first hypothesis of the model is chosen. */
-function showTranslation({ source, hypotheses }) {
+function showTranslation({ source, hypotheses, confidence }) {
   const legend = element("legend", { dir: "auto" }, source);
   return element("fieldset", {}, legend, ...hypotheses.map((hypothesis) => {
     const isFirst = !chosen && hypothesis.ids.length > 0;
@@ -143,8 +143,15 @@ function showTranslation({ source, hypotheses }) {
     radio.onchange = () => choose({ source, hypothesis });
     if (isFirst) choose({ source, hypothesis });
     const score = element("output", { title: "score: log-probability / length penalty + coverage penalty" }, hypothesis.score.toFixed(4));
-    return element("label", { className: "hypothesis" }, radio, element("span", { dir: "auto" }, hypothesis.text), score);
+    const numbers = hypothesis === hypotheses[0] && confidence !== undefined ? [confidenceOutput(confidence), score] : [score];
+    return element("label", { className: "hypothesis" }, radio, element("span", { dir: "auto" }, hypothesis.text), ...numbers);
   }));
+}
+
+/** Return the confidence of a translation in percent. */
+function confidenceOutput(confidence) {
+  const title = `confidence: estimated probability of a chrF of at least ${loaded.model.confidence.chrf} with a translation by a person`;
+  return element("output", { title, className: "confidence" }, `${Math.floor(100 * confidence)} % confident`);
 }
 
 /** Choose the hypothesis whose attention is shown. */

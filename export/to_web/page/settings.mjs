@@ -3,6 +3,15 @@
 /** Return the values of a setting that is a choice; undefined for a number. */
 export const choicesOf = (rule) => (rule.type === "boolean" ? [false, true] : rule.enum);
 
+// The settings that change the meaning of scores, as in Python.
+const SCORE_SETTINGS = ["length_penalty", "length_penalty_form", "coverage_penalty", "temperature", "repetition_penalty", "renormalize_logits"];
+
+/** Return whether scores with settings, as numbers, mean the same as with the model's defaults. */
+export function keepsScores(settings, rules) {
+  const defaults = toNumbers(checkedSettings({}, rules), rules);
+  return SCORE_SETTINGS.every((name) => settings[name] === defaults[name]);
+}
+
 /** Return settings as generate.onnx takes them: the index of each choice, and numbers. */
 export function toNumbers(settings, rules) {
   const number = ([name, value]) => [name, choicesOf(rules[name])?.indexOf(value) ?? value];

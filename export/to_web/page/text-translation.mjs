@@ -66,5 +66,7 @@ function joinedResult(source, results, split) {
     return { text: joined(ranked.map(({ text }) => text), split), score: ranked.reduce((total, { score }) => total + score, 0) };
   });
   const kept = sum("keptCharacters");
-  return { source, ...hypotheses[0], hypotheses, sentences: results, ...(kept && { keptCharacters: kept }), milliseconds: sum("milliseconds") };
+  const confidences = results.map(({ confidence }) => confidence).filter((value) => value !== undefined);
+  const lowest = confidences.length && { confidence: Math.min(...confidences) };
+  return { source, ...hypotheses[0], hypotheses, ...lowest, sentences: results, ...(kept && { keptCharacters: kept }), milliseconds: sum("milliseconds") };
 }

@@ -15,7 +15,8 @@ The sentences of a text are translated separately.
   --language CODE        the language of the texts, for the ends of sentences; default: the model's
   --no-split-sentences   the model reads each text as one sentence, exactly as it is
   --json                 write one JSON object per text: source, text, score, ids, hypotheses,
-                         milliseconds, and if there are any sentences and keptCharacters
+                         milliseconds, and if there are any confidence, sentences and
+                         keptCharacters
   --help                 this text`;
 const OTHER_OPTIONS = {
   language: { type: "string" },

@@ -75,6 +75,8 @@ export interface Model {
   parity: Record<string, unknown>;
   /** The sizes of the shortlist, if the model has one. */
   shortlist?: { for_every_text: number; for_a_source_token: number; learned_from_pairs: number };
+  /** The calibration of `Translation.confidence`, if the model has one. */
+  confidence?: { intercept: number; score: number; length: number; ratio: number; chrf: number; pairs: number; right: number };
   /** Paths in the folder. */
   files: { search: string; score: string; source: string; target: string };
   /** Size of each file. */
@@ -97,6 +99,11 @@ export interface Translation extends Hypothesis {
   source: string;
   /** Best first, at least one. Hypothesis k of a text joins hypothesis k of each sentence. */
   hypotheses: Hypothesis[];
+  /**
+   * The estimated probability that the text is right, from 0 to 1; with several sentences, the
+   * lowest of theirs. Missing if the model has no calibration, or a setting changes the scores.
+   */
+  confidence?: number;
   /** The results of the sentences, if the text has several. */
   sentences?: Translation[];
   /** The number of characters that the vocabulary lacks, which stay as they are, if any. */

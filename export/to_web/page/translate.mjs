@@ -3,7 +3,7 @@ import * as ort from "./runtime/ort.wasm.min.mjs";
 import { takeOut } from "./kept-characters.mjs";
 import { openSearch } from "./search.mjs";
 import { isLanguage } from "./sentences.mjs";
-import { checkedSettings, toNumbers } from "./settings.mjs";
+import { checkedSettings, keepsScores, toNumbers } from "./settings.mjs";
 import { translateText } from "./text-translation.mjs";
 import { START_ID, openTokenizer } from "./tokenizer.mjs";
 
@@ -34,6 +34,15 @@ export async function openTranslator({ folder = FOLDER, threads = usableThreads(
   const inTurn = oneAfterTheOther();
   let scorer; // opened on the first call of `attention`
 
+  /** Return the {confidence} of a translation; {} if it has none. */
+  function confidenceOf(sentence, { text, score }, settings) {
+    if (!model.confidence || !sentence.trim() || !keepsScores(settings, model.settings)) return {};
+    const weights = model.confidence;
+    const [length, sourceLength] = [text, sentence].map((characters) => Math.log(1 + [...characters].length));
+    const logOdds = weights.intercept + weights.score * score + weights.length * length + weights.ratio * (length - sourceLength);
+    return { confidence: 0.5 + 0.5 * Math.tanh(logOdds / 2) };
+  }
+
   /** Translate a sentence exactly as it is; return undefined if it is too long. */
   async function searchOne(sentence, settings) {
     const start = performance.now();
@@ -43,7 +52,8 @@ export async function openTranslator({ folder = FOLDER, threads = usableThreads(
     if (Number.isNaN(results[0].score)) return undefined;
     const possible = results.filter(({ score }, rank) => rank === 0 || score > NO_HYPOTHESIS);
     const hypotheses = possible.map(({ ids, score }) => ({ text: targetTokenizer.decode(ids), score, ids }));
-    return { source: sentence, ...hypotheses[0], hypotheses, milliseconds: performance.now() - start };
+    const confidence = confidenceOf(sentence, hypotheses[0], settings);
+    return { source: sentence, ...hypotheses[0], hypotheses, ...confidence, milliseconds: performance.now() - start };
   }
 
   async function translateOne(text, settings, splits, language) {

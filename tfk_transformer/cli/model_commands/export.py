@@ -41,6 +41,8 @@ tfk-transformer export numbers --out numbers-files
 tfk-transformer export numbers -f onnx -f onnx_int8 --out small
 # Faster: search only the tokens that these pairs suggest for a text.
 tfk-transformer export numbers --shortlist numbers:en-de --out faster
+# Translations have a confidence, fitted to the validation split.
+tfk-transformer export numbers --calibrate numbers:en-de --out sure
 # A page that translates in the browser.
 tfk-transformer export numbers -f web --out numbers-web
 # Also write the SavedModel to models/numbers/1 for TensorFlow Serving.
@@ -98,6 +100,16 @@ def command(
             rich_help_panel=OUTPUT,
         ),
     ] = None,
+    calibrate: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SPEC",
+            help="Text pairs (docs/data.md) whose validation split the model has not seen in "
+            "training. Translations then have a confidence from 0 to 1, in `translate --json`, "
+            "the server and the page (docs/running.md).",
+            rich_help_panel=OUTPUT,
+        ),
+    ] = None,
     serving: Annotated[
         Path | None,
         typer.Option(
@@ -139,7 +151,7 @@ def command(
     """Export a bundle to SavedModel, ONNX and other formats. Nothing is written unless every file
     agrees with the Keras model.
     """
-    _check(bundle, out, format, node_modules, shortlist)
+    _check(bundle, out, format, node_modules, shortlist, calibrate)
     _check_serving(serving, name, version, mounted, format, shortlist)
     with plain_warnings(LicenseWarning), lock(out), steps(quiet, verbose) as begin:
         begin("load TensorFlow")
@@ -149,7 +161,7 @@ def command(
 
         begin(f"open {bundle}")
         fitted = open_bundle(bundle)
-        figures = export(fitted, out, format, node_modules, shortlist)
+        figures = export(fitted, out, format, node_modules, shortlist, calibrate)
         added = None
         if serving is not None and name is not None:
             from tfk_transformer.export.to_saved_model.serving import MOUNTED, write_serving
@@ -201,6 +213,11 @@ def _summary(
             f"{shortlist['for_a_source_token']} for each source token"
             f"{f', learned from {pairs:,} pairs' if pairs else ''}."
         )
+    if calibration := figures.get("confidence"):
+        yield (
+            f"Confidence: fitted to {calibration['pairs']:,} translations, of which "
+            f"{100 * calibration['right']:.1f} % have a chrF of at least {calibration['chrf']:g}."
+        )
     for line in _agreements(figures):
         yield f"Checked: {line}."
 
@@ -247,6 +264,7 @@ def _check(
     formats: list[str] | None,
     node_modules: Path | None,
     shortlist: str | None,
+    calibrate: str | None,
 ) -> None:
     """Refuse invalid arguments before TensorFlow is loaded, which takes seconds."""
     check_bundle(bundle)
@@ -260,6 +278,8 @@ def _check(
         check_shortlist(formats, "encoder_decoder")  # the family of the model is read later
         if not Path(shortlist).is_file():
             datasets.load(shortlist)
+    if calibrate is not None:
+        datasets.load(calibrate)
     if set(formats or ()) & set(WEB_FORMATS):
         find_packages(node_modules)
     check_new_folder(out)

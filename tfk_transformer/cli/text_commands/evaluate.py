@@ -111,5 +111,9 @@ def command(
         f"exact match  {evaluation.exact_match:.1f} %",
         f"speed        {evaluation.sentences_per_second:.1f} sentences/s",
     ]
+    if evaluation.expected_calibration_error is not None:
+        auroc = "" if evaluation.auroc is None else f", AUROC {evaluation.auroc:.3f}"
+        error = evaluation.expected_calibration_error
+        lines.append(f"confidence   calibration error {error:.3f}{auroc}")
     for line in lines:
         console().print(line)

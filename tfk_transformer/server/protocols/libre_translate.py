@@ -46,14 +46,18 @@ def libre_translate_routes(served: ServedModel) -> list[DescribedRoute]:
         if payload.format == "html":
             translations = await html_translator.translate(request, texts)
             others: list[list[str]] = [[] for _ in texts]  # as in LibreTranslate
+            confidences: list[float | None] = [None] * len(texts)
         else:
             work = served.work(_search_settings(alternatives, served.search))
             results = await served.results(request, work, texts)
             translations = [result.text for result in results]
+            confidences = [result.confidence for result in results]
             others = [[other.text for other in result.hypotheses[1:]] for result in results]
         content: dict[str, Any] = {"translatedText": translations}
         if alternatives:
             content["alternatives"] = others
+        if served.calibration is not None:
+            content["confidence"] = confidences
         if payload.source == "auto":
             content["detectedLanguage"] = [detected] * len(texts)
         if isinstance(payload.q, str):

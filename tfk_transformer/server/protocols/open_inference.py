@@ -1,6 +1,7 @@
 """The Open Inference Protocol, version 2, over HTTP: health, metadata, infer and generate."""
 
 import itertools
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -34,6 +35,7 @@ TRANSLATION_OUTPUTS = [
     {"name": "translation", "datatype": "BYTES", "shape": [-1]},
     {"name": "score", "datatype": "FP32", "shape": [-1]},
 ]
+CONFIDENCE_OUTPUT: dict[str, Any] = {"name": "confidence", "datatype": "FP32", "shape": [-1]}
 PREFIX_INPUT = {
     "name": "prefix",
     "datatype": "BYTES",
@@ -119,7 +121,8 @@ def open_inference_routes(
         payload = parse_body(GenerateRequest, await read_decompressed_body(request, settings))
         work = served.work(_search_settings(payload.parameters))
         (translation,) = await served.results(request, work, [payload.text_input])
-        return answer({**names, "text_output": translation.text})
+        confidence = {} if served.calibration is None else {"confidence": translation.confidence}
+        return answer({**names, "text_output": translation.text, **confidence})
 
     async def generate_stream(request: Request) -> Response:
         """Translate one text, and send its parts as they are decoded, as server-sent events."""
@@ -219,7 +222,7 @@ def _configured_tensor(tensor: Mapping[str, Any]) -> dict[str, Any]:
 
 def _output_metadata(served: ServedModel) -> list[dict[str, Any]]:
     if not served.classifies:
-        return TRANSLATION_OUTPUTS
+        return TRANSLATION_OUTPUTS + ([] if served.calibration is None else [CONFIDENCE_OUTPUT])
     labels = len(getattr(served.model, "labels", ()))
     return [
         {"name": "label", "datatype": "BYTES", "shape": [-1]},
@@ -267,4 +270,5 @@ def _column(name: str, results: list[Any], n_best: int) -> tuple[list[int], list
         rows = [list(result.probabilities.values()) for result in results]
         width = len(rows[0]) if rows else 0
         return [len(rows), width], list(itertools.chain.from_iterable(rows))
-    return [len(results)], [getattr(result, name) for result in results]
+    values = [getattr(result, name) for result in results]
+    return [len(results)], [math.nan if value is None else value for value in values]
