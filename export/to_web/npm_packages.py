@@ -33,6 +33,14 @@ const exports = {}, process = undefined, __filename = "/", require = (name) => m
 FOOTER = """
 export { SentencePieceProcessor };
 """
+# The page imports onnxruntime under one name. The npm package has another file of this name.
+ONNXRUNTIME_MODULE = """// onnxruntime, and its WebAssembly in this folder.
+export * from "./ort.wasm.min.mjs";
+export const webAssembly = {
+  name: "runtime/ort-wasm-simd-threaded.wasm",
+  address: new URL("ort-wasm-simd-threaded.wasm", import.meta.url),
+};
+"""
 
 
 def find_packages(node_modules: str | os.PathLike[str] | None = None) -> Path:
@@ -75,9 +83,15 @@ def copy_packages(node_modules: Path, folder: Path) -> None:
     folder.mkdir()
     for name in ONNXRUNTIME_FILES:
         shutil.copyfile(node_modules / "onnxruntime-web" / "dist" / name, folder / name)
+    (folder / "onnxruntime.mjs").write_text(ONNXRUNTIME_MODULE, encoding="utf-8")
+    copy_sentencepiece(node_modules, folder)
+    notices = [f"{name} {version}: {NOTICES[name]}\n" for name, version in VERSIONS.items()]
+    (folder / "LICENSES.txt").write_text("".join(notices), encoding="utf-8")
+
+
+def copy_sentencepiece(node_modules: Path, folder: Path) -> None:
+    """Write SentencePiece as an ES module, and its license."""
     package = node_modules / "sentencepiece-js"
     code = (package / "dist" / "index.js").read_text(encoding="utf-8")
     (folder / "sentencepiece.mjs").write_text(HEADER + code + FOOTER, encoding="utf-8")
     shutil.copyfile(package / "LICENSE", folder / "LICENSE-sentencepiece-js")
-    notices = [f"{name} {version}: {NOTICES[name]}\n" for name, version in VERSIONS.items()]
-    (folder / "LICENSES.txt").write_text("".join(notices), encoding="utf-8")

@@ -1,6 +1,7 @@
 // The page: request translations from the worker while the user types, and show them.
 import { showAttention } from "./attention-view.mjs";
 import { showCard } from "./card.mjs";
+import { openTranslator } from "./in-worker.mjs";
 import { keepForOffline, serviceWorkerReady } from "./offline.mjs";
 import { joined, splitText } from "./sentences.mjs";
 import { choicesOf } from "./settings.mjs";
@@ -12,25 +13,7 @@ const find = (id) => document.getElementById(id);
 find("not-running").remove();
 find("loading").hidden = false;
 await serviceWorkerReady();
-const worker = new Worker("worker.mjs", { type: "module" });
-const waiting = new Map(); // the promises of calls, by number
-let [calls, latest, chosen, timer] = [0, 0, undefined, undefined];
-
-worker.onmessage = ({ data: { id, result, error, progress } }) => {
-  if (progress) return showProgress(progress);
-  const { resolve, reject } = waiting.get(id);
-  waiting.delete(id);
-  if (error === undefined) resolve(result);
-  else reject(new Error(error));
-};
-worker.onerror = ({ message }) => fail(`The translator does not start in this browser: ${message ?? "it does not load modules in workers"}.`);
-
-/** Call a function of the worker. */
-function ask(call, ...given) {
-  const id = ++calls;
-  worker.postMessage({ id, call, given });
-  return new Promise((resolve, reject) => waiting.set(id, { resolve, reject }));
-}
+let [latest, chosen, timer] = [0, undefined, undefined];
 
 function fail(message) {
   find("loading").hidden = true;
@@ -93,7 +76,7 @@ async function translate() {
   const results = [];
   try {
     for (const sentence of sentences) {
-      const result = await ask("translate", sentence, settings());
+      const result = await loaded.translate(sentence, settings());
       if (current !== latest) return;
       results.push(result);
       showLast(results, split);
@@ -166,7 +149,7 @@ async function choose(hypothesis) {
   }
   status.textContent = "Computing …";
   try {
-    const attention = await ask("attention", hypothesis.source, hypothesis.hypothesis.ids);
+    const attention = await loaded.attention(hypothesis.source, hypothesis.hypothesis.ids);
     if (hypothesis !== chosen) return;
     showAttention(attention);
     keepForOffline(loaded.model, true);
@@ -185,7 +168,7 @@ for (const event of ["input", "reset"]) {
   });
 }
 
-const loaded = await ask("open").catch((error) => { fail(error.message); throw error; });
+const loaded = await openTranslator({ onProgress: showProgress }).catch((error) => { fail(error.message); throw error; });
 showSettings(loaded.model.settings);
 if (isDecoderOnly()) find("text-help").textContent = "Each line is a prompt, which the model continues while you type.";
 showCard(loaded);

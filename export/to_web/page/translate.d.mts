@@ -50,13 +50,10 @@ export interface SettingRule {
   description: string;
 }
 
-/** The description of the model that the export wrote, model/model.json. */
+/** The description of the model that the export wrote: model/model.json, or metadata of the file. */
 export interface Model {
   /** Version of tfk-transformer. */
   version: string;
-  /** Whether the weights have 8 bits. */
-  int8: boolean;
-  parameters: number;
   config: Record<string, unknown> & {
     architecture: string;
     max_length: number;
@@ -65,10 +62,6 @@ export interface Model {
     target_language: string | null;
   };
   settings: Record<keyof Settings, SettingRule>;
-  /** The source of an imported model; otherwise empty. */
-  origin: Record<string, unknown>;
-  /** Figures of the training run, by name. */
-  metrics: Record<string, unknown>;
   /** The mean number of sentences in a text of the validation data, or null if it is unknown. */
   sentences_per_text: number | null;
   /** How closely the files agree with the Keras model. */
@@ -77,6 +70,17 @@ export interface Model {
   shortlist?: { for_every_text: number; for_a_source_token: number; learned_from_pairs: number };
   /** The calibration of `Translation.confidence`, if the model has one. */
   confidence?: { intercept: number; score: number; length: number; ratio: number; chrf: number; pairs: number; right: number };
+}
+
+/** The description of the model of a web folder. */
+export interface FolderModel extends Model {
+  /** Whether the weights have 8 bits. */
+  int8: boolean;
+  parameters: number;
+  /** The source of an imported model; otherwise empty. */
+  origin: Record<string, unknown>;
+  /** Figures of the training run, by name. */
+  metrics: Record<string, unknown>;
   /** Paths in the folder. */
   files: { search: string; score: string; source: string; target: string };
   /** Size of each file. */
@@ -126,7 +130,8 @@ export interface Attention {
 }
 
 export interface Translator {
-  model: Model;
+  /** The description of the model: a `FolderModel` if it is from a web folder. */
+  model: Model | FolderModel;
   threads: number;
   /** The code of the source language: the model's if it is known, otherwise "en". */
   language: string;
@@ -139,21 +144,32 @@ export interface Translator {
    *   is not split and too long for the model.
    */
   translate(text: string, options?: TranslateOptions): Promise<Translation>;
-  /** Return the attention of the translation of a sentence. The first call loads another file. */
+  /**
+   * Return the attention of the translation of a sentence. The first call loads score.onnx, which
+   * must be in the folder of translate.onnx.
+   */
   attention(sentence: string, ids: number[], options?: Pick<TranslateOptions, "splitSentences">): Promise<Attention>;
 }
 
 export interface Options {
-  /** The folder that the export wrote; default: the folder of this module. */
-  folder?: URL;
   /**
-   * Threads of WebAssembly. Default: the number of cores, at most 4, if the page is cross-origin
-   * isolated, otherwise 1.
+   * translate.onnx or translate.int8.onnx: its address, in Node also its path, or its content. A
+   * relative address begins at the page.
+   */
+  file?: string | URL | Uint8Array;
+  /**
+   * A folder of `tfk-transformer export --format web`. Default without `file`: the folder of this
+   * module. The npm package has no default.
+   */
+  folder?: string | URL;
+  /**
+   * Threads of WebAssembly. Default: in a web folder the number of cores, at most 4, if the page is
+   * cross-origin isolated; otherwise 1. In a bundled page, use more than 1 only in a worker.
    */
   threads?: number;
-  /** Called with the number of bytes read so far and the bytes of all files. */
-  onProgress?: (progress: { loaded: number; total: number }) => void;
+  /** Called with the number of bytes read so far and the bytes of all files, if it is known. */
+  onProgress?: (progress: { loaded: number; total?: number }) => void;
 }
 
-/** Open the model of a folder that `tfk-transformer export --format web` wrote. */
+/** Open translate.onnx, or a folder that `tfk-transformer export --format web` wrote. */
 export function openTranslator(options?: Options): Promise<Translator>;

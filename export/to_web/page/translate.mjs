@@ -1,14 +1,14 @@
 // Translate texts in a browser, in a worker, and in Node. translate.d.mts has the types.
-import * as ort from "./runtime/ort.wasm.min.mjs";
+import * as ort from "./runtime/onnxruntime.mjs";
 import { takeOut } from "./kept-characters.mjs";
+import { readFile, readFolder } from "./model-files.mjs";
+import { read } from "./reading.mjs";
 import { openSearch } from "./search.mjs";
 import { isLanguage } from "./sentences.mjs";
 import { checkedSettings, keepsScores, toNumbers } from "./settings.mjs";
 import { translateText } from "./text-translation.mjs";
 import { START_ID, openTokenizer } from "./tokenizer.mjs";
 
-const FOLDER = new URL("./", import.meta.url);
-const RUNTIME = "runtime/ort-wasm-simd-threaded.wasm";
 // The files are already optimized: optimizing again would take half of the time of opening a file,
 // without a gain.
 const SESSION = { graphOptimizationLevel: "disabled", logSeverityLevel: 3 };
@@ -16,17 +16,14 @@ const MOST_THREADS = 4; // a decoding step has small products: more threads wait
 const NO_HYPOTHESIS = -5e8; // missing hypotheses have a score of -1e9
 const NOT_TEXT = /[\0\p{Surrogate}]/u; // NUL or half a surrogate pair, as in Python's translators
 
-/** Open the model of a folder that `tfk-transformer export --format web` wrote. */
-export async function openTranslator({ folder = FOLDER, threads = usableThreads(), onProgress = () => {} } = {}) {
-  const at = (name) => new URL(name, folder);
-  const model = JSON.parse(new TextDecoder().decode(await read(at("model/model.json"))));
-  const { search, score, source, target } = model.files;
-  const content = await readAll([RUNTIME, search, ...new Set([source, target])], model.bytes, at, onProgress);
-
-  Object.assign(ort.env.wasm, { numThreads: threads, wasmBinary: content[RUNTIME] });
-  const { generate } = await openSearch(ort, content[search], SESSION);
-  const sourceTokenizer = await openTokenizer(content[source]);
-  const targetTokenizer = source === target ? sourceTokenizer : await openTokenizer(content[target]);
+/** Open translate.onnx, or the model of a folder that `tfk-transformer export --format web` wrote. */
+export async function openTranslator({ file, folder, threads = usableThreads(), onProgress = () => {} } = {}) {
+  const { model, search, wasmBinary, score, ...models } = await (file ? readFile(file, onProgress) : readFolder(folder, onProgress));
+  Object.assign(ort.env.wasm, { numThreads: threads, ...(wasmBinary && { wasmBinary }) });
+  const { generate, textInputs } = await openSearch(ort, search, SESSION);
+  const { source, target } = file ? tokenizerModels(textInputs) : models;
+  const sourceTokenizer = await openTokenizer(source);
+  const targetTokenizer = source === target ? sourceTokenizer : await openTokenizer(target);
   const isDecoderOnly = model.config.architecture === "decoder";
   const maxLength = model.config.max_length;
   const sourceLanguage = isLanguage(model.config.source_language) ? model.config.source_language : "en";
@@ -73,7 +70,8 @@ export async function openTranslator({ folder = FOLDER, threads = usableThreads(
 
   async function attend(text, ids, splits) {
     checkText(text);
-    scorer ??= read(at(score)).then((file) => ort.InferenceSession.create(file, SESSION));
+    if (!score) throw new Error("attention: expected score.onnx next to the file, got the content of a file; give its address.");
+    scorer ??= read(score).then((file) => ort.InferenceSession.create(file, SESSION));
     scorer.catch(() => { scorer = undefined; }); // the next call tries again
     const sourceIds = sourceTokenizer.encode(splits ? takeOut(text, sourceTokenizer.lacks).text : text);
     const row = (values) => new ort.Tensor("int32", Int32Array.from(values), [1, values.length]);
@@ -103,14 +101,20 @@ export async function openTranslator({ folder = FOLDER, threads = usableThreads(
   };
 }
 
+/** Return the tokenizers of translate.onnx. */
+function tokenizerModels({ text, prefix }) {
+  if (!text) throw new Error("file: expected translate.onnx, got an ONNX file without a tokenizer, such as generate.onnx.");
+  return { source: text.model, target: prefix.model };
+}
+
 /** Refuse values that are not texts. */
 function checkText(text) {
   if (typeof text !== "string") throw new Error(`text: expected a string, got ${typeof text}.`);
-  const found = NOT_TEXT.exec(text);
-  if (found) {
-    const place = [...text.slice(0, found.index)].length + 1;
-    const code = found[0].charCodeAt(0).toString(16).toUpperCase().padStart(4, "0");
-    throw new Error(`text: expected text, got the character U+${code} at position ${place}; remove it.`);
+  const match = NOT_TEXT.exec(text);
+  if (match) {
+    const position = [...text.slice(0, match.index)].length + 1;
+    const code = match[0].charCodeAt(0).toString(16).toUpperCase().padStart(4, "0");
+    throw new Error(`text: expected text, got the character U+${code} at position ${position}; remove it.`);
   }
 }
 
@@ -124,34 +128,11 @@ function oneAfterTheOther() {
   };
 }
 
-/** Return the number of threads for WebAssembly: one unless the page is cross-origin isolated. */
+/**
+ * Return the number of threads for WebAssembly: one unless the page is cross-origin isolated. With
+ * more, onnxruntime starts its module again in each thread, which may be the whole page in the file
+ * of a bundler.
+ */
 function usableThreads() {
-  return globalThis.crossOriginIsolated ? Math.min(MOST_THREADS, navigator.hardwareConcurrency) : 1;
-}
-
-/** Read files concurrently; report the bytes read so far and the total to onProgress. */
-async function readAll(names, bytes, at, onProgress) {
-  const total = names.reduce((sum, name) => sum + bytes[name], 0);
-  let loaded = 0;
-  const count = (size) => onProgress({ loaded: (loaded += size), total });
-  const found = await Promise.all(names.map((name) => read(at(name), count)));
-  return Object.fromEntries(names.map((name, place) => [name, found[place]]));
-}
-
-/** Read a file from the disk (in Node) or from the server, and count its bytes as they arrive. */
-async function read(url, count = () => {}) {
-  if (url.protocol === "file:") {
-    const content = await (await import("node:fs/promises")).readFile(url);
-    count(content.length);
-    return new Uint8Array(content);
-  }
-  const answer = await fetch(url).catch(() => ({ ok: false, status: "no answer" }));
-  if (!answer.ok) throw new Error(`${url.pathname}: expected a file, got ${answer.status} from the server.`);
-  const parts = [];
-  for (const reader = answer.body.getReader(); ;) {
-    const { done, value } = await reader.read();
-    if (done) return new Uint8Array(await new Blob(parts).arrayBuffer());
-    parts.push(value);
-    count(value.length);
-  }
+  return ort.webAssembly && globalThis.crossOriginIsolated ? Math.min(MOST_THREADS, navigator.hardwareConcurrency) : 1;
 }

@@ -1,0 +1,76 @@
+// Run translate.onnx without onnxruntime-extensions, which the JavaScript packages do not have.
+//
+// The operators of the file that need it are tokenizers at its inputs and a detokenizer at its
+// output. They are cut off, as in text_session.py, and their SentencePiece models are returned.
+import { bytesField, concatenated, fields, fieldsOf, numberField, textOf } from "./protobuf.mjs";
+
+const DOMAIN = "ai.onnx.contrib"; // of onnxruntime-extensions
+const TOKENIZER = "SentencepieceTokenizer";
+const [IDS, TRANSLATIONS] = ["ids", "translations"]; // the output before and after the detokenizer
+// Fields of onnx.proto.
+const GRAPH = 7;
+const [NODE, INITIALIZER, INPUT, OUTPUT] = [1, 5, 11, 12];
+const [NODE_INPUT, NODE_OUTPUT, NODE_OPERATOR, NODE_ATTRIBUTE, NODE_DOMAIN] = [1, 2, 4, 5, 7];
+const [VALUE_NAME, VALUE_TYPE, TENSOR_TYPE, ELEMENT_TYPE] = [1, 2, 1, 1];
+const [TENSOR_NAME, ATTRIBUTE_STRING] = [8, 4];
+const [INT32, INT64] = [6, 7];
+
+/**
+ * Cut the operators of onnxruntime-extensions off an ONNX model.
+ * @param {Uint8Array} bytes the model.
+ * @returns {{bytes, textInputs}} the rest of the model, and by name of each input of texts the
+ *   inputs that replace it: `tokens` (int32, of all texts) and `starts` (int64, the index of the
+ *   first token of each text, and the number of tokens), and `model`, its SentencePiece model.
+ */
+export function withoutTextOperators(bytes) {
+  const [graph] = fieldsOf(bytes, whole(bytes), GRAPH);
+  if (!graph) return { bytes, textInputs: {} };
+  const textInputs = textInputsOf(bytes, graph);
+  if (!Object.keys(textInputs).length) return { bytes, textInputs };
+  const cut = bytesField(GRAPH, cutGraph(bytes, graph, textInputs));
+  return { bytes: concatenated([bytes.subarray(0, graph.key), cut, bytes.subarray(graph.end)]), textInputs };
+}
+
+const whole = (bytes) => ({ start: 0, end: bytes.length });
+const textsOf = (bytes, part, field) => fieldsOf(bytes, part, field).map((found) => textOf(bytes, found));
+
+function textInputsOf(bytes, graph) {
+  const tokenizers = fieldsOf(bytes, graph, NODE).filter((node) => textsOf(bytes, node, NODE_OPERATOR)[0] === TOKENIZER);
+  return Object.fromEntries(tokenizers.map((node) => {
+    const [name] = textsOf(bytes, node, NODE_INPUT);
+    const [tokens, starts] = textsOf(bytes, node, NODE_OUTPUT);
+    const [model] = fieldsOf(bytes, fieldsOf(bytes, node, NODE_ATTRIBUTE)[0], ATTRIBUTE_STRING);
+    return [name, { tokens, starts, model: bytes.slice(model.start, model.end) }];
+  }));
+}
+
+function cutGraph(bytes, graph, textInputs) {
+  const parts = [...fields(bytes, graph.start, graph.end)].map((part) => changedField(bytes, part, textInputs));
+  const declared = Object.values(textInputs).flatMap(({ tokens, starts }) => [declaration(INPUT, tokens, INT32), declaration(INPUT, starts, INT64)]);
+  return concatenated([...parts, ...declared]);
+}
+
+/** Return a field of a graph, or what replaces it. */
+function changedField(bytes, part, textInputs) {
+  const nameIn = (field) => textsOf(bytes, part, field)[0];
+  if (part.field === NODE && nameIn(NODE_DOMAIN) === DOMAIN) return replacedNode(bytes, part);
+  // An input of texts, and its default.
+  if (part.field === INPUT && nameIn(VALUE_NAME) in textInputs) return new Uint8Array();
+  if (part.field === INITIALIZER && nameIn(TENSOR_NAME) in textInputs) return new Uint8Array();
+  if (part.field === OUTPUT && nameIn(VALUE_NAME) === TRANSLATIONS) return declaration(OUTPUT, IDS, INT32);
+  return bytes.subarray(part.key, part.end);
+}
+
+/** Return nothing for a tokenizer, and Identity for a part of the detokenizer, whose result is not used. */
+function replacedNode(bytes, node) {
+  if (textsOf(bytes, node, NODE_OPERATOR)[0] === TOKENIZER) return new Uint8Array();
+  const [input] = textsOf(bytes, node, NODE_INPUT);
+  const [output] = textsOf(bytes, node, NODE_OUTPUT);
+  return bytesField(NODE, concatenated([bytesField(NODE_INPUT, input), bytesField(NODE_OUTPUT, output), bytesField(NODE_OPERATOR, "Identity")]));
+}
+
+/** Return the field of a graph that declares an input or an output of any shape. */
+function declaration(field, name, elementType) {
+  const type = bytesField(TENSOR_TYPE, numberField(ELEMENT_TYPE, elementType));
+  return bytesField(field, concatenated([bytesField(VALUE_NAME, name), bytesField(VALUE_TYPE, type)]));
+}
