@@ -41,7 +41,7 @@ async function translated(page, text) {
 
 async function visited(page) {
   await page.goto(address);
-  await page.locator("#form").waitFor();
+  await page.locator("#panes").waitFor();
   await translated(page, texts[0]);
 }
 

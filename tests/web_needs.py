@@ -21,5 +21,11 @@ def needs(*packages):
     )
 
 
+def browser():
+    """Return the path of Chromium, or None."""
+    names = ("chromium", "chromium-browser", "google-chrome")
+    return next(filter(None, map(shutil.which, names)), None)
+
+
 def needs_node():
     return pytest.mark.skipif(not shutil.which("node"), reason="Node is not installed")

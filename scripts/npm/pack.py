@@ -1,6 +1,6 @@
 """Write the npm package `tfk-transformer` into `build/npm`, and pack it into `dist/`.
 
-python scripts/npm/pack.py [--dist DIR] [--node-modules DIR]
+python scripts/npm/pack.py [--build DIR] [--dist DIR] [--node-modules DIR]
 
 Its modules are those of the web page in `export/to_web/page`. SentencePiece is included, and
 onnxruntime-web is a dependency. Nothing is downloaded and nothing is published. It needs npm.
@@ -23,7 +23,6 @@ from tfk_transformer.export.to_web.npm_packages import (
 HERE = Path(__file__).parent
 REPOSITORY = HERE.parents[1]
 PAGE_FILES = REPOSITORY / "export" / "to_web" / "page"
-NODE_MODULES = REPOSITORY / "scripts" / "node_modules"
 STAGES = {"a": "alpha", "b": "beta", "rc": "rc", ".dev": "dev"}
 
 
@@ -71,13 +70,17 @@ def pack(folder: Path, dist: Path) -> Path:
 def main() -> None:
     """Write and pack the package."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--dist", type=Path, default=REPOSITORY / "dist", metavar="DIR")
-    parser.add_argument("--node-modules", type=Path, default=NODE_MODULES, metavar="DIR")
+    for option, default in (
+        ("--build", REPOSITORY / "build" / "npm"),
+        ("--dist", REPOSITORY / "dist"),
+        ("--node-modules", REPOSITORY / "scripts" / "node_modules"),
+    ):
+        help_text = f"default: {default.relative_to(REPOSITORY)}"
+        parser.add_argument(option, type=Path, default=default, metavar="DIR", help=help_text)
     arguments = parser.parse_args()
-    folder = REPOSITORY / "build" / "npm"
-    shutil.rmtree(folder, ignore_errors=True)
-    write_package(folder, find_packages(arguments.node_modules))
-    print(pack(folder, arguments.dist))
+    shutil.rmtree(arguments.build, ignore_errors=True)
+    write_package(arguments.build, find_packages(arguments.node_modules))
+    print(pack(arguments.build, arguments.dist))
 
 
 if __name__ == "__main__":

@@ -6,7 +6,6 @@ import http.server
 import json
 import os
 import re
-import shutil
 import subprocess
 import threading
 from functools import partial
@@ -15,7 +14,7 @@ from urllib.parse import urlsplit
 
 import numpy as np
 import pytest
-from web_needs import needs, needs_node
+from web_needs import browser, needs, needs_node
 
 from tfk_transformer.config.search_settings import search_defaults
 from tfk_transformer.datasets.numbers import spell
@@ -77,12 +76,6 @@ def serve(web):
     for server in servers:
         server.shutdown()
         server.server_close()
-
-
-def browser():
-    return next(
-        filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
-    )
 
 
 @pytest.fixture(scope="module")
@@ -204,6 +197,28 @@ def test_page_alignment_has_all_words(seen, translator):
         for _, link in seen["alignment"]
     )
     assert seen["pressed"] == [seen["alignment"][0][0]]
+
+
+def test_panes_name_the_languages(seen):
+    assert seen["languages"] == ["English", "en", "German", "de"]
+
+
+def test_panes_are_side_by_side_on_a_desktop(seen):
+    source, target = seen["panes"]["desktop"]
+    assert source["right"] < target["left"]
+    assert (source["top"], source["height"]) == (target["top"], target["height"])
+    source, target = seen["panes"]["phone"]
+    assert source["bottom"] < target["top"] and source["left"] == target["left"]
+
+
+def test_page_copies_the_translation(seen, translator):
+    assert seen["copied"] == translator.translate([PARAGRAPH])[0].text
+
+
+def test_page_explains_the_settings(seen):
+    assert set(seen["help"]) == set(search_defaults(32).as_dict())
+    assert seen["help"]["beam_size"].startswith("Number of open hypotheses for each sentence;")
+    assert seen["help"]["beam_size"].endswith(" Default: 4.")
 
 
 def test_page_settings_match_defaults(seen):

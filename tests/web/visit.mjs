@@ -10,8 +10,9 @@ const FLAGS = "--no-sandbox --disable-gpu --disable-dev-shm-usage --disable-back
 const PATIENCE = 60_000;
 const { program, profile, address, isolated, held, file, explorer, texts, shown, paragraph, down, pictures } = JSON.parse(readFileSync(0, "utf8"));
 
-const context = await chromium.launchPersistentContext(profile, { executablePath: program, args: FLAGS.split(" "), viewport: { width: 900, height: 900 } });
+const context = await chromium.launchPersistentContext(profile, { executablePath: program, args: FLAGS.split(" "), viewport: { width: 1200, height: 900 } });
 context.setDefaultTimeout(PATIENCE);
+await context.grantPermissions(["clipboard-read", "clipboard-write"]);
 const [requests, complaints] = [[], []];
 context.on("request", (request) => requests.push(request.url()));
 
@@ -23,7 +24,7 @@ async function opened(url) {
   return page;
 }
 
-const ready = (page) => page.locator("#form").waitFor({ state: "visible" });
+const ready = (page) => page.locator("#panes").waitFor({ state: "visible" });
 
 /** Type lines, and return the hypotheses of each as [text, score]. */
 async function translated(page, lines) {
@@ -84,13 +85,49 @@ async function widths(page, width) {
   return page.evaluate(() => [document.documentElement.scrollWidth, document.documentElement.clientWidth]);
 }
 
+/** Return the boxes of both panes in a window of this width. */
+async function panes(page, width) {
+  await page.setViewportSize({ width, height: 900 });
+  return page.locator(".pane").evaluateAll((sections) => sections.map((section) => section.getBoundingClientRect().toJSON()));
+}
+
+/** Return the names and the codes of the languages of both panes. */
+const languages = (page) => page.evaluate(() => [
+  document.querySelector("#source-name").textContent, document.querySelector("#text").lang,
+  document.querySelector("#target-name").textContent, document.querySelector("#whole").lang,
+]);
+
+/** Press the button, and return its text and the content of the clipboard. */
+async function copied(page) {
+  await page.locator("#copy").click();
+  await page.locator("#copy", { hasText: "Copied" }).waitFor();
+  return page.evaluate(() => navigator.clipboard.readText());
+}
+
+/** Return the help text of each setting. */
+const help = (page) => page.locator("#form input, #form select").evaluateAll((inputs) => Object.fromEntries(inputs.map((input) =>
+  [input.name, document.getElementById(input.getAttribute("aria-describedby")).textContent])));
+
+/** Show what a visitor sees first: the panes, and everything else folded. */
+async function firstView(page) {
+  const opened = await page.locator("details[open]").evaluateAll((all) => all.map((details) => { details.open = false; return details.id; }));
+  for (const [name, width] of [["first", 1200], ["first-phone", 360]]) {
+    await page.setViewportSize({ width, height: 740 });
+    for (const colorScheme of ["light", "dark"]) await accessibility(page, colorScheme, `web-page-${name}`);
+  }
+  await page.evaluate((ids) => ids.forEach((id) => { document.getElementById(id).open = true; }), opened);
+}
+
 const seen = {};
 const page = await opened(address);
 seen.loading = await page.locator("#loading-label").textContent();
 await ready(page);
 seen.title = await page.title();
+seen.languages = await languages(page);
 seen.focused = await page.evaluate(() => document.activeElement.id);
+await page.locator("#settings > summary").click();
 seen.settings = Object.fromEntries(await page.locator("#form input, #form select").evaluateAll((inputs) => inputs.map(({ name, value }) => [name, JSON.parse(value)])));
+seen.help = await help(page);
 seen.greedy = (await choose(page, "beam_size", 1), await translated(page, texts));
 await choose(page, "beam_size", 4);
 await choose(page, "n_best", 3);
@@ -108,11 +145,14 @@ seen.widths = await widths(page, 360);
 
 await choose(page, "n_best", 1);
 seen.paragraph = await translatedText(page, paragraph);
+seen.copied = await copied(page);
+seen.panes = { desktop: await panes(page, 1200), phone: await panes(page, 360) };
+if (pictures) await firstView(page);
+await page.setViewportSize({ width: 1200, height: 900 });
 seen.paragraph.axe = await accessibility(page, "light", "web-page-paragraph");
 await choose(page, "n_best", 9); // more than the beam
 await page.locator("#failure").waitFor({ state: "visible" });
 seen.failure = await page.locator("#failure").textContent();
-await page.locator("details").first().locator("summary").click();
 await page.locator("button[type=reset]").click();
 await page.locator("#failure").waitFor({ state: "hidden" });
 

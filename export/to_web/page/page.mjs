@@ -2,12 +2,13 @@
 import { showAttention } from "./attention-view.mjs";
 import { showCard } from "./card.mjs";
 import { openTranslator } from "./in-worker.mjs";
+import { showLanguages } from "./languages.mjs";
 import { keepForOffline, serviceWorkerReady } from "./offline.mjs";
 import { joined, splitText } from "./sentences.mjs";
-import { choicesOf } from "./settings.mjs";
+import { element, settingValues, showSettings } from "./settings-form.mjs";
 
 const PAUSE = 200; // milliseconds after the last input before the text is translated
-const MAIN_SETTINGS = { beam_size: "Beam size", n_best: "Translations" };
+const COPIED = 2000; // milliseconds that the button shows that the text was copied
 const find = (id) => document.getElementById(id);
 
 find("not-running").remove();
@@ -29,43 +30,7 @@ function showProgress({ loaded, total }) {
     : "Starting the model …";
 }
 
-const element = (name, properties = {}, ...children) => {
-  const made = Object.assign(document.createElement(name), properties);
-  made.append(...children);
-  return made;
-};
-
-function numberInput(name, rule) {
-  const step = rule.type === "integer" ? 1 : "any";
-  // The attribute `min` would allow an exclusive minimum, so the worker checks that.
-  const input = element("input", { type: "number", name, step, min: rule.minimum ?? "", max: rule.maximum, required: true });
-  input.setAttribute("value", rule.default); // the value after a reset
-  return input;
-}
-
-/** Return a list whose options have JSON as values: true is not "true". */
-function choiceInput(name, rule) {
-  const choices = choicesOf(rule).map((value) => {
-    const chosen = value === rule.default; // also after a reset
-    return element("option", { value: JSON.stringify(value), textContent: value, defaultSelected: chosen });
-  });
-  return element("select", { name }, ...choices);
-}
-
-function showSettings(rules) {
-  for (const [name, rule] of Object.entries(rules)) {
-    const input = choicesOf(rule) ? choiceInput(name, rule) : numberInput(name, rule);
-    const label = element("label", { title: rule.description }, MAIN_SETTINGS[name] ?? name.replaceAll("_", " "), input);
-    find(name in MAIN_SETTINGS ? "main-settings" : "more-settings").append(label);
-  }
-}
-
 const isDecoderOnly = () => loaded.model.config.architecture === "decoder";
-
-/** Return the settings in the form; a list has a choice as JSON, an input has a number. */
-const settings = () => Object.fromEntries([...find("form").querySelectorAll("input, select")].map((input) => [
-  input.name, input.matches("select") ? JSON.parse(input.value) : input.valueAsNumber,
-]));
 
 /** Translate the text, and show each sentence when it is translated; stop when the text or a setting changes. */
 async function translate() {
@@ -76,7 +41,7 @@ async function translate() {
   const results = [];
   try {
     for (const sentence of sentences) {
-      const result = await loaded.translate(sentence, settings());
+      const result = await loaded.translate(sentence, settingValues());
       if (current !== latest) return;
       results.push(result);
       showLast(results, split);
@@ -99,16 +64,15 @@ function showLast(results, split) {
   if (results.length <= 1) clearTranslations();
   find("translations").append(...parts(results.slice(-1)).map(showTranslation));
   const sentences = parts(results);
-  const isText = sentences.length > 1 && !isDecoderOnly();
-  find("whole").textContent = isText ? joined(results.map(({ text }) => text), split).trim() : "";
-  find("whole").hidden = find("sentences-title").hidden = !isText;
-  find("translations").ariaLive = isText ? "off" : "polite"; // the whole text is read out
-  find("results").hidden = find("attention").hidden = !sentences.length;
+  const texts = results.map(({ text }) => text);
+  find("whole").textContent = isDecoderOnly() ? texts.join("\n") : joined(texts, split).trim();
+  find("copy").disabled = !sentences.length;
+  find("sentences").hidden = find("attention").hidden = !sentences.length;
   const sum = (name) => sentences.reduce((total, sentence) => total + (sentence[name] ?? 0), 0);
   const count = sentences.length === 1 ? "one sentence" : `${sentences.length} sentences`;
   const threads = loaded.threads === 1 ? "one thread" : `${loaded.threads} threads`;
   const kept = sum("keptCharacters") ? `; ${sum("keptCharacters")} of the characters are unknown to the model and stay as they are` : "";
-  find("time").textContent = `${Math.round(sum("milliseconds"))} ms for ${count}, on ${threads}${kept}`;
+  find("time").textContent = sentences.length ? `${Math.round(sum("milliseconds"))} ms for ${count}, on ${threads}${kept}` : "";
 }
 
 function clearTranslations() {
@@ -159,20 +123,35 @@ async function choose(hypothesis) {
   }
 }
 
+/** Copy the translation. Browsers have a clipboard only for https and local addresses. */
+async function copy() {
+  await navigator.clipboard.writeText(find("whole").textContent).then(
+    () => { find("copy").textContent = "Copied"; },
+    () => { find("copy").textContent = "Not copied"; },
+  );
+  setTimeout(() => { find("copy").textContent = "Copy"; }, COPIED);
+}
+
+find("copy").hidden = !navigator.clipboard;
+find("copy").onclick = copy;
 find("attention").addEventListener("toggle", () => choose(chosen));
 find("form").addEventListener("submit", (event) => event.preventDefault());
-for (const event of ["input", "reset"]) {
-  find("form").addEventListener(event, () => {
+for (const [id, event] of [["text", "input"], ["form", "input"], ["form", "reset"]]) {
+  find(id).addEventListener(event, () => {
     clearTimeout(timer);
     timer = setTimeout(translate, PAUSE);
   });
 }
+find("form").addEventListener("input", ({ target }) => {
+  if (target.name === "n_best" && target.valueAsNumber > 1) find("sentences").open = true;
+});
 
 const loaded = await openTranslator({ onProgress: showProgress }).catch((error) => { fail(error.message); throw error; });
 showSettings(loaded.model.settings);
+showLanguages(loaded.model);
 if (isDecoderOnly()) find("text-help").textContent = "Each line is a prompt, which the model continues while you type.";
 showCard(loaded);
 find("loading").hidden = true;
-find("form").hidden = false;
+for (const id of ["panes", "settings"]) find(id).hidden = false;
 find("text").focus();
 keepForOffline(loaded.model, false);

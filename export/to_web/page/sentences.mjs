@@ -63,7 +63,7 @@ function segmenter(language) {
 }
 
 /** Return the locale of a language code, such as "de-Latn" of "deu_Latn". */
-const localeOf = (code) => Intl.getCanonicalLocales(code.replaceAll("_", "-"))[0];
+export const localeOf = (code) => Intl.getCanonicalLocales(code.replaceAll("_", "-"))[0];
 
 /** Return whether a value is the code of a language. */
 export function isLanguage(code) {
