@@ -18,7 +18,7 @@ export function showCard({ model, threads }) {
     "one input": inputOf(config),
     privacy: "no text leaves the device",
     ...plain(origin, ["source_language", "target_language"]),
-    "files to load": megabytes(Object.values(bytes).reduce((sum, size) => sum + size, 0)),
+    "first visit": `loads ${megabytes(firstVisitBytes(model))}`,
   });
   show("technical-facts", {
     parameters: model.parameters.toLocaleString("en"),
@@ -40,6 +40,9 @@ function show(id, facts) {
   const shown = Object.entries(facts).filter(([, value]) => value !== "" && value !== undefined && value !== null);
   document.getElementById(id).append(...shown.flatMap(([name, value]) => [element("dt", {}, NAMES[name] ?? name), element("dd", {}, `${value}`)]));
 }
+
+/** Return the bytes of the files that the page loads. The file for attention is loaded on demand. */
+const firstVisitBytes = ({ bytes, files }) => Object.entries(bytes).reduce((sum, [name, size]) => (name === files.score ? sum : sum + size), 0);
 
 const megabytes = (size) => `${(size / 1e6).toFixed(1)} MB`;
 

@@ -1,7 +1,8 @@
 // The form with the search settings, by the rules in model.json.
 import { choicesOf } from "./settings.mjs";
 
-const MAIN_SETTINGS = { beam_size: "Beam size", n_best: "Translations" };
+const MAIN_SETTINGS = ["beam_size", "n_best"];
+const NAMES = { n_best: "Translations" };
 const find = (id) => document.getElementById(id);
 
 /** Add an input for each setting, with its name and its description. */
@@ -10,9 +11,9 @@ export function showSettings(rules) {
     const input = choicesOf(rule) ? choiceInput(name, rule) : numberInput(name, rule);
     const id = `about-${name}`;
     input.setAttribute("aria-describedby", id);
-    const label = element("label", {}, MAIN_SETTINGS[name] ?? name.replaceAll("_", " "), input);
+    const label = element("label", {}, NAMES[name] ?? capitalized(name.replaceAll("_", " ")), input);
     const help = element("p", { id, className: "help" }, explanation(rule));
-    const box = name in MAIN_SETTINGS ? "main-settings" : "more-settings";
+    const box = MAIN_SETTINGS.includes(name) ? "main-settings" : "more-settings";
     find(box).append(element("div", {}, label, help));
   }
 }
@@ -22,8 +23,10 @@ export const settingValues = () => Object.fromEntries([...find("form").querySele
   input.name, input.matches("select") ? JSON.parse(input.value) : input.valueAsNumber,
 ]));
 
+const capitalized = (text) => text.charAt(0).toUpperCase() + text.slice(1);
+
 function explanation(rule) {
-  const sentence = rule.description.charAt(0).toUpperCase() + rule.description.slice(1);
+  const sentence = capitalized(rule.description);
   if (choicesOf(rule)) return `${sentence}. Default: ${rule.default}.`;
   const range = rule.minimum === undefined ? `Above ${rule.exclusiveMinimum}, at most` : `From ${rule.minimum} to`;
   return `${sentence}. ${range} ${rule.maximum}. Default: ${rule.default}.`;
