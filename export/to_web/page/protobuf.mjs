@@ -37,8 +37,11 @@ export const textOf = (bytes, { start, end }) => new TextDecoder().decode(bytes.
 /** Return a field with bytes or a text as its value. */
 export function bytesField(field, value) {
   const content = typeof value === "string" ? new TextEncoder().encode(value) : value;
-  return concatenated([Uint8Array.of(...varint(field * 8 + 2), ...varint(content.length)), content]);
+  return concatenated([bytesHeader(field, content.length), content]);
 }
+
+/** Return what precedes the value of a field with bytes of this length. */
+export const bytesHeader = (field, length) => Uint8Array.of(...varint(field * 8 + 2), ...varint(length));
 
 /** Return a field with an integer as its value. */
 export const numberField = (field, value) => Uint8Array.of(...varint(field * 8), ...varint(value));

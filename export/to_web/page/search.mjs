@@ -47,7 +47,8 @@ function takeDefaults(bytes) {
  *   translations begin with. It returns [{ids, score}, …] for each row, best first.
  */
 export async function openSearch(ort, file, options = {}) {
-  const { bytes, textInputs } = withoutTextOperators(Uint8Array.from(file));
+  // The methods of a Uint8Array copy, unlike those of Node's Buffer.
+  const { bytes, textInputs } = withoutTextOperators(new Uint8Array(file.buffer, file.byteOffset, file.length));
   const defaults = takeDefaults(bytes);
   const session = await ort.InferenceSession.create(bytes, { logSeverityLevel: 3, ...options });
   const int32 = (values, shape) => new ort.Tensor("int32", Int32Array.from(values), shape);

@@ -2,7 +2,7 @@
 //
 // The operators of the file that need it are tokenizers at its inputs and a detokenizer at its
 // output. They are cut off, as in text_session.py, and their SentencePiece models are returned.
-import { bytesField, concatenated, fields, fieldsOf, numberField, textOf } from "./protobuf.mjs";
+import { bytesField, bytesHeader, concatenated, fields, fieldsOf, numberField, textOf } from "./protobuf.mjs";
 
 const DOMAIN = "ai.onnx.contrib"; // of onnxruntime-extensions
 const TOKENIZER = "SentencepieceTokenizer";
@@ -18,17 +18,18 @@ const [INT32, INT64] = [6, 7];
 /**
  * Cut the operators of onnxruntime-extensions off an ONNX model.
  * @param {Uint8Array} bytes the model.
- * @returns {{bytes, textInputs}} the rest of the model, and by name of each input of texts the
+ * @returns {{bytes, textInputs}} a copy of the rest of the model, and by name of each input of texts the
  *   inputs that replace it: `tokens` (int32, of all texts) and `starts` (int64, the index of the
  *   first token of each text, and the number of tokens), and `model`, its SentencePiece model.
  */
 export function withoutTextOperators(bytes) {
   const [graph] = fieldsOf(bytes, whole(bytes), GRAPH);
-  if (!graph) return { bytes, textInputs: {} };
+  if (!graph) return { bytes: bytes.slice(), textInputs: {} };
   const textInputs = textInputsOf(bytes, graph);
-  if (!Object.keys(textInputs).length) return { bytes, textInputs };
-  const cut = bytesField(GRAPH, cutGraph(bytes, graph, textInputs));
-  return { bytes: concatenated([bytes.subarray(0, graph.key), cut, bytes.subarray(graph.end)]), textInputs };
+  const parts = graphParts(bytes, graph, textInputs);
+  const header = bytesHeader(GRAPH, parts.reduce((sum, part) => sum + part.length, 0));
+  // The parts are copied once: a file may have hundreds of megabytes.
+  return { bytes: concatenated([bytes.subarray(0, graph.key), header, ...parts, bytes.subarray(graph.end)]), textInputs };
 }
 
 const whole = (bytes) => ({ start: 0, end: bytes.length });
@@ -44,10 +45,11 @@ function textInputsOf(bytes, graph) {
   }));
 }
 
-function cutGraph(bytes, graph, textInputs) {
+/** Return the fields of a graph without operators of onnxruntime-extensions. */
+function graphParts(bytes, graph, textInputs) {
   const parts = [...fields(bytes, graph.start, graph.end)].map((part) => changedField(bytes, part, textInputs));
   const declared = Object.values(textInputs).flatMap(({ tokens, starts }) => [declaration(INPUT, tokens, INT32), declaration(INPUT, starts, INT64)]);
-  return concatenated([...parts, ...declared]);
+  return [...parts, ...declared];
 }
 
 /** Return a field of a graph, or what replaces it. */
