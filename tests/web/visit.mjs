@@ -101,6 +101,7 @@ const languages = (page) => page.evaluate(() => [
 async function copied(page) {
   await page.locator("#copy").click();
   await page.locator("#copy", { hasText: "Copied" }).waitFor();
+  await page.locator("#copy", { hasText: /^Copy$/ }).waitFor();
   return page.evaluate(() => navigator.clipboard.readText());
 }
 
