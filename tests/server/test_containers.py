@@ -33,6 +33,9 @@ def test_dockerfile_runs_as_plain_user():
     }
     values = dict(steps)
     assert values["USER"] == "10001"
+    # scripts/release puts these files next to the Dockerfile.
+    assert values["COPY"].split() == ["tfk_transformer-*.whl", "constraints.txt", "/tmp/"]
+    assert any("--constraint /tmp/constraints.txt" in line for line in lines)
     assert json.loads(values["ENTRYPOINT"])[:2] == ["tfk-transformer", "serve"] and json.loads(
         values["CMD"]
     ) == ["/model/translate.onnx"]
