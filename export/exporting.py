@@ -30,6 +30,7 @@ from tfk_transformer.export.formats import (
     WEB_FORMATS,
     check_formats,
     check_out,
+    check_packages,
     check_shortlist,
     load_writer,
 )
@@ -102,7 +103,8 @@ def export(
             does not support the model's options, the folder exists or cannot be written, another
             run is writing it, an npm package is missing, the text pairs cannot be read, or the disk
             is full.
-        ImportError: if CTranslate2 is not installed and "ctranslate2" is requested.
+        ImportError: if CTranslate2 is not installed and "ctranslate2" is requested, or TensorFlow
+            Text is not installed and "saved_model" is requested.
         ParityError: if a file's results differ from the model's.
     """
     if isinstance(fitted, Translator):
@@ -128,6 +130,7 @@ def _export(
         if shortlist is not None or fitted.shortlist is not None:
             check_shortlist(formats, fitted.model.config.architecture)
             requested = formats or SHORTLIST_FORMATS[:1]
+        check_packages(requested)
         if set(requested) & set(WEB_FORMATS):
             web_files.check_web(fitted)
             packages = find_packages(node_modules)
@@ -147,7 +150,9 @@ def _export(
                 "calibrate: expected a translator, got a classifier, whose results have "
                 "probabilities; leave calibrate out."
             )
-        return _export_classifier(fitted.in_float32(), out, formats or CLASSIFIER_FORMATS)
+        requested = formats or CLASSIFIER_FORMATS
+        check_packages(requested)
+        return _export_classifier(fitted.in_float32(), out, requested)
     raise ValueError(
         f"fitted: expected a Translator or a TextClassifier, got {type(fitted).__name__}; open a "
         "bundle with tfk_transformer.load."

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from tfk_transformer.config.words import unknown_names
 from tfk_transformer.export import file_names
-from tfk_transformer.runtime_environment import with_install_line
+from tfk_transformer.runtime_environment import check_tensorflow_text, with_install_line
 
 
 class Format(NamedTuple):
@@ -128,7 +128,6 @@ def check_formats(
 
     Raises:
         ValueError: if `formats` is a string, is empty or has an unknown name.
-        ImportError: if a format needs a package that is not installed.
     """
     if isinstance(formats, str):
         raise ValueError(
@@ -137,7 +136,6 @@ def check_formats(
     unknown = sorted(set(formats or ()) - set(supported))
     if unknown or (formats is not None and not formats):
         raise ValueError(unknown_names("formats", unknown, supported))
-    check_packages(formats or ())
 
 
 def check_shortlist(formats: Sequence[str] | None, architecture: str) -> None:
@@ -163,11 +161,13 @@ def check_shortlist(formats: Sequence[str] | None, architecture: str) -> None:
 
 
 def check_packages(formats: Sequence[str]) -> None:
-    """Check that the packages that formats need beyond the extra `tensorflow` are installed.
+    """Check that the packages of formats that the extra `tensorflow` may lack are installed.
 
     Raises:
         ImportError: names the line that installs the missing package.
     """
+    if "saved_model" in formats:
+        check_tensorflow_text()
     if "ctranslate2" in formats and importlib.util.find_spec("ctranslate2") is None:
         raise with_install_line(ModuleNotFoundError(name="ctranslate2"))
 

@@ -2,6 +2,7 @@
 
 import contextlib
 import gc
+import importlib.util
 import math
 import os
 import re
@@ -180,18 +181,40 @@ def use_onednn() -> None:
     os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
 
 
-def load_tensorflow() -> None:
-    """Import TensorFlow and TensorFlow Text without their start-up notes and log messages.
+def has_tensorflow_text() -> bool:
+    """Return whether TensorFlow Text is installed. It has no package for Windows."""
+    return importlib.util.find_spec("tensorflow_text") is not None
+
+
+def check_tensorflow_text() -> None:
+    """Check that SavedModels can be written and read here.
 
     Raises:
-        ImportError: if one of them is not installed, with the line that installs it.
+        ImportError: if TensorFlow Text is not installed, with the alternatives.
+    """
+    if not has_tensorflow_text():
+        raise ImportError(
+            "a SavedModel needs tensorflow_text, which runs its tokenizers, and it is not "
+            'installed. Install it with: pip install "tfk-transformer[tensorflow]" (on Windows, '
+            "which has no tensorflow_text, only in WSL), or use ONNX files: export --format onnx"
+        )
+
+
+def load_tensorflow() -> None:
+    """Import TensorFlow, and TensorFlow Text where it is installed, without their start-up notes
+    and log messages.
+
+    Raises:
+        ImportError: if TensorFlow is not installed, with the line that installs it.
     """
     first = "tensorflow" not in sys.modules
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     try:
         with without_start_up_notes(), _without_jax():
             import tensorflow  # noqa: F401
-            import tensorflow_text  # noqa: F401
+
+            if has_tensorflow_text():
+                import tensorflow_text  # noqa: F401
     except ImportError as error:
         raise with_install_line(error) from error
     if first:

@@ -12,7 +12,7 @@ from tfk_transformer.confidence.calibration import CONFIDENCE, Calibration
 from tfk_transformer.config.json_text import parse_json_object
 from tfk_transformer.config.search_settings import Rules, setting_rules
 from tfk_transformer.inference.runtime import ONE_BATCH, UNCACHED, Outputs, Workload
-from tfk_transformer.runtime_environment import check_process
+from tfk_transformer.runtime_environment import check_process, check_tensorflow_text
 from tfk_transformer.sentences.languages import Languages
 
 if TYPE_CHECKING:
@@ -194,11 +194,13 @@ def read_saved_model(path: str | PathLike[str]) -> Tensor:
     """
     try:
         import tensorflow as tf
-        import tensorflow_text  # noqa: F401 (registers the operators)
     except ImportError:
         raise ImportError(
             'a SavedModel needs TensorFlow: pip install "tfk-transformer[tensorflow]"'
         ) from None
+    check_tensorflow_text()
+    import tensorflow_text  # noqa: F401 (registers the operators)
+
     if not (Path(path) / "saved_model.pb").is_file():
         raise ValueError(f"SavedModel: expected a folder with saved_model.pb, got {path}.")
     check_process()

@@ -101,8 +101,9 @@ def test_doctor_reports_packages():
     assert found["loads"]["text operators of onnxruntime-extensions"] == "yes"
     assert (
         "CPUExecutionProvider" in found["loads"]["onnxruntime"]
-        and "CPU:0" in found["loads"]["TensorFlow with TensorFlow Text"]
+        and "CPU:0" in found["loads"]["TensorFlow"]
     )
+    assert found["loads"]["TensorFlow Text, for SavedModels"] == "yes"
     assert found["extras"]["tensorflow"] == "installed"
     assert set(found["machine"]) == {"system", "processor", "instructions", "memory", "disk"}
     assert str(Path.home()) not in done.stdout

@@ -9,11 +9,13 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
 import sentencepiece
 
 from tfk_transformer.array_types import Tensor
 from tfk_transformer.config.small_files import MAX_VOCABULARY_BYTES, read_small_file
 from tfk_transformer.constants import END_ID, PAD_ID, START_ID, UNKNOWN_ID
+from tfk_transformer.runtime_environment import has_tensorflow_text
 from tfk_transformer.tokenizers.characters import RepresentedCharacters
 from tfk_transformer.tokenizers.subword_regularization import SubwordSampler
 
@@ -228,7 +230,8 @@ class SubwordTokenizer:
     def graph_encode(self, texts: Tensor) -> Tensor:
         """Encode texts, string (B,), as ids, int32 (B, S), in TensorFlow.
 
-        A row has the tokens of a text, the end token and padding.
+        A row has the tokens of a text, the end token and padding. Without TensorFlow Text, this and
+        `graph_decode` call Python, and cannot be saved.
         """
         import tensorflow as tf
 
@@ -264,9 +267,20 @@ class SubwordTokenizer:
 
         @tf.function(autograph=False, input_signature=[tf.TensorSpec([None], tf.string)])
         def encode(texts: Tensor) -> Tensor:
-            return self._text_tokenizer().tokenize(texts).to_tensor(PAD_ID)
+            if has_tensorflow_text():
+                return self._text_tokenizer().tokenize(texts).to_tensor(PAD_ID)
+            ids = tf.numpy_function(self._encode_padded, [texts], tf.int32, stateful=False)
+            return tf.ensure_shape(ids, [None, None])
 
         return encode
+
+    def _encode_padded(self, texts: np.ndarray) -> np.ndarray:
+        """Encode UTF-8 texts (B,) as ids, int32 (B, S), as in `graph_encode`."""
+        rows = [[*row, END_ID] for row in self.encode([text.decode() for text in texts])]
+        ids = np.full((len(rows), max(map(len, rows), default=0)), PAD_ID, np.int32)
+        for row, tokens in zip(ids, rows, strict=True):
+            row[: len(tokens)] = tokens
+        return ids
 
     @functools.cached_property
     def _decode_function(self) -> Callable[[Tensor], Tensor]:
@@ -274,11 +288,18 @@ class SubwordTokenizer:
 
         @tf.function(autograph=False, input_signature=[tf.TensorSpec([None, None], tf.int32)])
         def decode(ids: Tensor) -> Tensor:
+            if not has_tensorflow_text():
+                texts = tf.numpy_function(self._decode_utf8, [ids], tf.string, stateful=False)
+                return tf.ensure_shape(texts, [None])
             ended = tf.cumsum(tf.cast(tf.less_equal(ids, END_ID), tf.int32), axis=1)
             rows = tf.ragged.boolean_mask(ids, tf.equal(ended, 0))
             return tf.strings.strip(self._text_tokenizer().detokenize(rows))
 
         return decode
+
+    def _decode_utf8(self, ids: np.ndarray) -> np.ndarray:
+        """Decode ids (B, T) as UTF-8 texts (B,)."""
+        return np.array([text.encode() for text in self.decode(ids.tolist())], object)
 
     def _text_tokenizer(self) -> "tensorflow_text.SentencepieceTokenizer":
         """Return the model as a TensorFlow Text tokenizer. Its int32 ids include the end token."""

@@ -1,13 +1,13 @@
 """The installed packages: versions, extras, and whether the parts with compiled code load."""
 
 import importlib.metadata
-import importlib.util
 import platform
 import re
 import subprocess
 import sys
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
+from importlib.machinery import PathFinder
 
 from tfk_transformer.constants import __version__
 
@@ -32,11 +32,14 @@ PACKAGE_PARTS: Mapping[str, tuple[str, str]] = {
         "text_operators_library; "
         "o.SessionOptions().register_custom_ops_library(text_operators_library()); print('yes')",
     ),
-    "TensorFlow with TensorFlow Text": (
-        "tensorflow_text",
-        "import tensorflow as t, tensorflow_text as x; x.SentencepieceTokenizer; "
-        "print(', '.join(d.name.removeprefix('/physical_device:') for d in "
+    "TensorFlow": (
+        "tensorflow",
+        "import tensorflow as t; print(', '.join(d.name.removeprefix('/physical_device:') for d in "
         "t.config.list_physical_devices()))",
+    ),
+    "TensorFlow Text, for SavedModels": (
+        "tensorflow_text",
+        "import tensorflow, tensorflow_text as x; x.SentencepieceTokenizer; print('yes')",
     ),
     "JAX": ("jax", "import jax; print(', '.join(map(str, jax.devices())))"),
 }
@@ -102,7 +105,7 @@ def load_parts() -> dict[str, str]:
 
 
 def _load(package: str, program: str) -> str:
-    if importlib.util.find_spec(package) is None:
+    if PathFinder.find_spec(package) is None:
         return "not installed"
     try:
         process = subprocess.run(
