@@ -325,7 +325,7 @@ def _new_folder(out: str | os.PathLike[str]) -> Iterator[Path]:
 
 def _write_figures(folder: Path, figures: Figures) -> Figures:
     text = json.dumps(figures, indent=2, sort_keys=True) + "\n"
-    (folder / file_names.PARITY_FILE).write_text(text)
+    (folder / file_names.PARITY_FILE).write_text(text, encoding="utf-8")
     return figures
 
 

@@ -335,7 +335,7 @@ def _bundle(path: Path) -> Description:
 
 def _sizes(folder: Path) -> dict[str, int]:
     return {
-        str(file.relative_to(folder)): file.stat().st_size
+        file.relative_to(folder).as_posix(): file.stat().st_size
         for file in sorted(folder.rglob("*"))
         if file.is_file()
     }

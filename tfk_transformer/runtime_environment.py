@@ -143,7 +143,7 @@ def _address_space() -> float:
 def _read(file: Path) -> str:
     """Return the text of a file, or an empty string if it cannot be read."""
     try:
-        return file.read_text()
+        return file.read_text(encoding="utf-8", errors="replace")
     except OSError:
         return ""
 

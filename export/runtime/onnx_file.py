@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import onnxruntime
 
-from tfk_transformer.atomic_write import path_identity
+from tfk_transformer.atomic_write import Identity, path_identity
 from tfk_transformer.export.file_names import (
     CLASSIFY_FILE,
     SCORE_FILE,
@@ -50,8 +50,11 @@ class OnnxFile:
         export: "OnnxFile | None" = None,
     ) -> None:
         self.path = Path(path)
-        self._export = export or self
-        self._identity = path_identity(self.path)
+        # Not a reference to itself: a file that is not used any more is closed at once, which
+        # Windows requires before its folder is renamed.
+        self._export: tuple[Path, Identity] = (
+            export._export if export else (self.path, path_identity(self.path))
+        )
         weights = self.path.with_name(external_weights(self.path.name))
         self._bytes = sum(path.stat().st_size for path in (self.path, weights) if path.is_file())
         self._text_operators = text_operators
@@ -81,7 +84,8 @@ class OnnxFile:
         with self._opening:
             if key not in self._sessions:
                 session = open_session(self.path, threads, self._text_operators, arena)
-                if path_identity(self._export.path) != self._export._identity:
+                path, identity = self._export
+                if path_identity(path) != identity:
                     raise ValueError(
                         f"ONNX: expected the export that was opened in {self.path.parent}, got "
                         "another one, which has replaced it; open it again."

@@ -112,7 +112,8 @@ def _read_configuration(file: Path) -> "ModelServerConfig":
     from tensorflow_serving.config.model_server_config_pb2 import ModelServerConfig
 
     try:
-        return text_format.Parse(file.read_text() if file.exists() else "", ModelServerConfig())
+        text = file.read_text(encoding="utf-8") if file.exists() else ""
+        return text_format.Parse(text, ModelServerConfig())
     except text_format.ParseError as error:
         raise ValueError(
             f"models: expected a ModelServerConfig in {file}, got invalid text: {error}."
@@ -126,9 +127,9 @@ def _write_configuration(
     from google.protobuf import text_format
 
     if not (models / BATCHING_FILE).exists():
-        (models / BATCHING_FILE).write_text(BATCHING_PARAMETERS)
+        (models / BATCHING_FILE).write_text(BATCHING_PARAMETERS, encoding="utf-8")
     served = config.model_config_list.config
     if name not in [model.name for model in served]:
         served.add(name=name, base_path=f"{os.fspath(mounted)}/{name}", model_platform="tensorflow")
         with atomic_write(models / MODELS_FILE) as new:
-            new.write_text(text_format.MessageToString(config))
+            new.write_text(text_format.MessageToString(config), encoding="utf-8")

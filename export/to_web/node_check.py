@@ -17,7 +17,7 @@ def node_program() -> str | None:
     node = shutil.which("node")
     if node is None:
         return None
-    version = subprocess.run([node, "--version"], capture_output=True, text=True).stdout
+    version = subprocess.run([node, "--version"], capture_output=True, encoding="utf-8").stdout
     # The output looks like "v20.20.2".
     major = version.removeprefix("v").partition(".")[0]
     return node if major.isdecimal() and int(major) >= MIN_NODE_VERSION else None

@@ -76,7 +76,7 @@ def _description(
     """Return the description for translate.mjs and the model card: `Model` in translate.d.mts."""
     config = translator.model.config
     runtime_files = (folder / RUNTIME_FOLDER).glob("*.wasm")
-    loaded = {*files.values(), *(str(path.relative_to(folder)) for path in runtime_files)}
+    loaded = {*files.values(), *(path.relative_to(folder).as_posix() for path in runtime_files)}
     return {
         "version": __version__,
         "int8": ".int8." in files["search"],

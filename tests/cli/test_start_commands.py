@@ -6,7 +6,7 @@ import re
 import shlex
 import subprocess
 import sys
-from pathlib import Path
+from pathlib import Path, PureWindowsPath
 
 import pytest
 from forked_programs import run_program
@@ -139,3 +139,7 @@ def test_doctor_reads_the_processor(tmp_path):
 def test_home_folder_is_not_printed():
     assert without_home("/home/me/x and /home/me", Path("/home/me")) == "~/x and ~"
     assert without_home("/usr/x", Path("/")) == "/usr/x"
+    home = PureWindowsPath("C:\\Users\\me")
+    texts = [r"C:\Users\me\x and C:\Users\me", json.dumps(str(home / "x"))]
+    assert [without_home(text, home) for text in texts] == [r"~\x and ~", r'"~\\x"']
+    assert without_home("C:\\x", PureWindowsPath("C:\\")) == "C:\\x"

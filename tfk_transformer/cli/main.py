@@ -173,11 +173,12 @@ def _open_standard_streams() -> None:
     A closed input is empty. Writing to a closed output is an error, as in other programs.
     """
     if sys.stdin is None:
-        sys.stdin = open(os.open(os.devnull, os.O_RDONLY), closefd=False)
+        sys.stdin = open(os.open(os.devnull, os.O_RDONLY), encoding="utf-8", closefd=False)
     if sys.stdout is None:
-        sys.stdout = open(os.open(os.devnull, os.O_RDONLY), closefd=False)  # not writable
+        not_writable = os.open(os.devnull, os.O_RDONLY)
+        sys.stdout = open(not_writable, encoding="utf-8", closefd=False)
     if sys.stderr is None:
-        sys.stderr = open(os.open(os.devnull, os.O_WRONLY), "w", closefd=False)
+        sys.stderr = open(os.open(os.devnull, os.O_WRONLY), "w", encoding="utf-8", closefd=False)
     if isinstance(sys.stdout, io.TextIOWrapper):
         # Files are UTF-8 in every environment. A terminal may have fewer characters.
         encoding = sys.stdout.encoding if sys.stdout.isatty() else "utf-8"

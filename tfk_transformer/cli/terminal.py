@@ -1,9 +1,11 @@
 """Text on terminals: the texts of users and of files must not control the terminal."""
 
 import contextlib
+import shlex
+import subprocess
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, TextIO, cast
 
 from tfk_transformer.config.words import escape_controls
@@ -23,6 +25,11 @@ def print_line(line: str, file: TextIO | None = None, end: str = "\n") -> None:
     if file is sys.stderr or file.isatty():
         line = escape_controls(line).replace("\n", "\\n")
     print(line, end=end, file=file, flush=True)
+
+
+def command_line(words: Sequence[str]) -> str:
+    """Return words as a line that the system's shell reads as these words."""
+    return subprocess.list2cmdline(words) if sys.platform == "win32" else shlex.join(words)
 
 
 @contextlib.contextmanager

@@ -75,7 +75,7 @@ class PairCache:
                     side.save(new / f"{count:05d}.{number}")
                 count += 1
             meta = {"contents": self.contents, "shards": count, "dropped": report.to_dict()}
-            (new / META).write_text(json.dumps(meta))
+            (new / META).write_text(json.dumps(meta), encoding="utf-8")
 
     def _meta(self) -> dict[str, Any]:
         return read_json_object(self.folder / META)

@@ -122,7 +122,7 @@ class SavedAsBundle(ABC):
         """
         with atomic_write(path) as folder:
             folder.mkdir()
-            (folder / CONFIG).write_text(self.model.config.to_json())
+            (folder / CONFIG).write_text(self.model.config.to_json(), encoding="utf-8")
             write_probes(folder / PROBES, self.probes)
             records = {
                 ORIGIN: dict(self.origin),
@@ -276,7 +276,7 @@ def _read_config_file(folder: Path) -> ModelConfig | None:
 
 def write_json(path: Path, content: Json | Sequence[Any]) -> None:
     """Write indented JSON with sorted keys, the form of every JSON file of a bundle."""
-    path.write_text(json.dumps(content, indent=2, sort_keys=True) + "\n")
+    path.write_text(json.dumps(content, indent=2, sort_keys=True) + "\n", encoding="utf-8")
 
 
 def plain_copy(model: keras.Model) -> keras.Model:

@@ -3,6 +3,7 @@
 import contextlib
 import ipaddress
 import os
+import shutil
 import socket
 import subprocess
 from collections.abc import Iterator, Sequence
@@ -250,13 +251,13 @@ def report_sudden_end(team: Team, advice: str) -> Iterator[None]:
     """Print an error even if JAX ends this process, after which no Python code runs.
 
     A shell process reads a word from a pipe. If the pipe breaks before the word arrives, the shell
-    prints the error.
+    prints the error. Without a shell, as on Windows, nothing is done.
 
     Args:
         team: the devices that train. With a single process, nothing is done.
         advice: the end of the error, which names the remedy.
     """
-    if team.processes == 1:
+    if team.processes == 1 or shutil.which("sh") is None:
         yield
         return
     line = (

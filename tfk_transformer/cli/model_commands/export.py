@@ -1,7 +1,6 @@
 """`tfk-transformer export`."""
 
 import json
-import shlex
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any
@@ -21,7 +20,7 @@ from tfk_transformer.cli.arguments import (
 )
 from tfk_transformer.cli.model_commands.exported_files import describe_files, run_line
 from tfk_transformer.cli.progress import steps
-from tfk_transformer.cli.terminal import plain_warnings
+from tfk_transformer.cli.terminal import command_line, plain_warnings
 from tfk_transformer.config.words import unknown_names
 from tfk_transformer.export import file_names
 from tfk_transformer.export.formats import (
@@ -180,7 +179,7 @@ def command(
             "out": str(out),
             "files": files,
             "parity": figures,
-            "run": run and shlex.join(run),
+            "run": run and command_line(run),
             "serving": added and str(added),
         }
         print(json.dumps(report, indent=2))
@@ -190,10 +189,10 @@ def command(
     if added:
         console().print(f"Serve it: {added}, a version for TensorFlow Serving")
     if run:
-        console().print(f"Run it: {shlex.join(run)}")
+        console().print(f"Run it: {command_line(run)}")
     for page in (out / name for name in WEB_FORMATS if name in figures):
         console().print(
-            f"Open it: {shlex.join(['python', '-m', 'http.server', '--directory', str(page)])} "
+            f"Open it: {command_line(['python', '-m', 'http.server', '--directory', str(page)])} "
             "--bind 127.0.0.1"
         )
 

@@ -2,7 +2,7 @@
 
 import json
 import sys
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Annotated, Any
 
 import typer
@@ -40,10 +40,13 @@ def command(
         sys.exit(1)
 
 
-def without_home(text: str, home: Path | None = None) -> str:
+def without_home(text: str, home: PurePath | None = None) -> str:
     """Replace the path of the home folder in a text by ~."""
-    path = str(home or Path.home()).rstrip("/")
-    return text.replace(path, "~") if path else text
+    home = home or Path.home()
+    if not home.name:  # the root of a disk
+        return text
+    in_json = json.dumps(str(home), ensure_ascii=False)[1:-1]  # backslashes are doubled
+    return text.replace(in_json, "~").replace(str(home), "~")
 
 
 def _text_lines(report: dict[str, dict[str, Any]]) -> list[str]:

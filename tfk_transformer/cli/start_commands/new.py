@@ -1,7 +1,6 @@
 """`tfk-transformer new`."""
 
 import random
-import shlex
 import shutil
 from pathlib import Path
 from typing import Annotated
@@ -10,6 +9,7 @@ import typer
 
 from tfk_transformer.atomic_write import atomic_write, lock
 from tfk_transformer.cli.arguments import check_new_folder, console
+from tfk_transformer.cli.terminal import command_line
 from tfk_transformer.runtime_environment import with_install_line
 
 TEMPLATE = Path(__file__).with_name("template")
@@ -45,7 +45,7 @@ def command(
     for path in sorted(folder.iterdir()):
         console().print(path)
     console().print(
-        f"Next: cd {shlex.quote(str(folder))} && tfk-transformer train recipe.toml --out bundle"
+        f"Next: cd {command_line([str(folder)])} && tfk-transformer train recipe.toml --out bundle"
     )
 
 

@@ -3,7 +3,6 @@
 import dataclasses
 import functools
 import inspect
-import shlex
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
@@ -31,6 +30,7 @@ from tfk_transformer.cli.arguments import (
 )
 from tfk_transformer.cli.progress import progress_bar
 from tfk_transformer.cli.record_options import parameter, with_options
+from tfk_transformer.cli.terminal import command_line
 from tfk_transformer.cli.text_commands.conversation import converse, is_interactive
 from tfk_transformer.cli.text_lines import (
     input_lines,
@@ -316,7 +316,7 @@ def command(*, overrides: dict[str, Any]) -> None:
         words = ["tfk-transformer", "translate-document", str(overrides["model"]), document]
         raise ValueError(
             f"--{moved[0]}: expected an option for sentences, got an option for documents; run "
-            f"`{shlex.join(words)}` with the same options."
+            f"`{command_line(words)}` with the same options."
         )
     options = TranslateOptions(**overrides)
     modes = [mode for mode in MODES.values() if mode.applies(options)]
