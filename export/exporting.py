@@ -23,6 +23,7 @@ from tfk_transformer.export.formats import (
     DEFAULT_TRANSLATOR_FORMATS,
     FORMAT_BY_NAME,
     FORMATS,
+    INT8_FORMATS,
     KERAS_CLASSIFIER_FORMATS,
     KERAS_TRANSLATOR_FORMATS,
     SHORTLIST_FORMATS,
@@ -35,6 +36,7 @@ from tfk_transformer.export.formats import (
     load_writer,
 )
 from tfk_transformer.export.parity import Figures
+from tfk_transformer.export.runtime.sessions import check_int8_version
 from tfk_transformer.export.to_web import web_files
 from tfk_transformer.export.to_web.npm_packages import find_packages
 from tfk_transformer.importing.marian_files.shortlist import read_marian_shortlist
@@ -131,6 +133,8 @@ def _export(
             check_shortlist(formats, fitted.model.config.architecture)
             requested = formats or SHORTLIST_FORMATS[:1]
         check_packages(requested)
+        for name in set(requested) & set(INT8_FORMATS):
+            check_int8_version(name)
         if set(requested) & set(WEB_FORMATS):
             web_files.check_web(fitted)
             packages = find_packages(node_modules)

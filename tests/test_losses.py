@@ -4,6 +4,7 @@ import pytest
 import tensorflow as tf
 from keras import ops
 
+from tfk_transformer import losses
 from tfk_transformer.losses import (
     LabelSmoothedCrossentropy,
     divergence,
@@ -291,3 +292,15 @@ def test_row_without_copy_is_refused():
 def test_bad_consistency_is_refused(options, message):
     with pytest.raises(ValueError, match=message):
         LabelSmoothedCrossentropy(**options)
+
+
+def test_sums_at_repeated_ids_without_reduction(monkeypatch):
+    """Before version 3.14, Keras's `scatter_update` does not add."""
+    table, ids = np.arange(14.0).reshape(7, 2), np.array([[3], [5], [3]])
+    rows = np.array([[1.0, 2.0], [10.0, 20.0], [100.0, 200.0]])
+    expected = table.copy()
+    expected[3] += [101.0, 202.0]
+    expected[5] += [10.0, 20.0]
+    np.testing.assert_array_equal(losses._scatter_add(table, ids, rows), expected)
+    monkeypatch.setattr(losses.ops, "scatter_update", lambda inputs, indices, updates: None)
+    np.testing.assert_array_equal(losses._scatter_add(table, ids, rows), expected)

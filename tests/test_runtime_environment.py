@@ -144,7 +144,7 @@ def test_import_error_names_extra(name):
 
 
 def test_start_up_notes_are_dropped(tmp_path):
-    """Notes as TensorFlow 2.21 writes them, straight to the descriptor."""
+    """Notes as TensorFlow 2.18 and 2.21 write them, straight to the descriptor."""
     code = """
 import os, sys
 from tfk_transformer.runtime_environment import without_start_up_notes
@@ -153,6 +153,8 @@ with without_start_up_notes():
                 b"STDERR\\n")
     os.write(2, b"I0000 00:00:1795382271.138388   26646 cudart_stub.cc:31] Could not find cuda "
                 b"drivers on your machine.\\n")
+    os.write(2, b"E0000 00:00:1795772200.939065   29307 cuda_dnn.cc:8310] Unable to register cuDNN "
+                b"factory: Attempting to register factory for plugin cuDNN when one has already\\n")
     os.write(2, b"E0000 00:00:1795382271.138388   26646 cuda.cc:31] an error\\n")
     print("a warning", file=sys.stderr)
 print("after", file=sys.stderr)
@@ -169,7 +171,7 @@ print("after", file=sys.stderr)
         text=True,
         env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "0"},
     )
-    assert len(shown.stderr.splitlines()) == 5
+    assert len(shown.stderr.splitlines()) == 6
 
 
 def test_import_errors_are_shown():

@@ -1,5 +1,6 @@
 """The training loss."""
 
+import inspect
 from collections.abc import Callable
 
 import keras
@@ -181,9 +182,7 @@ def projected_crossentropy(
                 ops.matmul(ops.transpose(probabilities), ops.cast(scaled, rows.dtype)), "float32"
             )
             d_table = d_table - label_smoothing / logits.shape[-1] * ops.sum(scaled, axis=0)
-            d_table = ops.scatter_update(
-                d_table, ids[:, None], (label_smoothing - 1.0) * scaled, reduction="add"
-            )
+            d_table = _scatter_add(d_table, ids[:, None], (label_smoothing - 1.0) * scaled)
             return ops.cast(d_rows, rows.dtype), d_table
 
         return losses, gradient
@@ -296,7 +295,15 @@ def _add_at(labels: Tensor, rows: Tensor, values: Tensor) -> Tensor:
     """Add values (B, T) to rows (B*T, V) at the labels (B, T)."""
     flat = ops.reshape(labels, (-1,))
     indices = ops.stack([ops.arange(ops.shape(flat)[0]), flat], axis=-1)
-    return ops.scatter_update(rows, indices, ops.reshape(values, (-1,)), reduction="add")
+    return _scatter_add(rows, indices, ops.reshape(values, (-1,)))
+
+
+def _scatter_add(inputs: Tensor, indices: Tensor, updates: Tensor) -> Tensor:
+    """Add updates at indices, which may repeat; see `ops.scatter_update`."""
+    if "reduction" in inspect.signature(ops.scatter_update).parameters:
+        return ops.scatter_update(inputs, indices, updates, reduction="add")
+    # Keras before 3.14 adds only to zeros.
+    return inputs + ops.scatter(indices, updates, ops.shape(inputs))
 
 
 def real_tokens(labels: Tensor) -> Tensor:

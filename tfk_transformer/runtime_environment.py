@@ -45,10 +45,11 @@ EXTRAS = {
     "yaml": "import",
 }
 # The start-up notes of TensorFlow that `without_start_up_notes` drops: a header, information (I0000
-# …), and its continuation.
+# …), and its continuation; before version 2.20 also errors without consequences.
 START_UP_NOTE = re.compile(
     rb"WARNING: All log messages before absl::InitializeLog"
     rb"|I\d{4} |To enable the following instructions:"
+    rb"|E\d{4} .*Unable to register cu\w+ factory"
 )
 
 

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 # The option of onnxruntime for the folder that contains the external weights of a model in memory.
 WEIGHTS_FOLDER = "session.model_external_initializers_file_folder_path"
 PROVIDERS = ["CPUExecutionProvider"]
+# Earlier versions multiply 8-bit integers wrongly on processors with AMX.
+INT8_VERSION = (1, 25)
 METADATA = "tfk_transformer"  # the key of the metadata that the export writes into a file
 MODEL_CARD = "model_card"  # the key of the model card, which is for readers
 
@@ -123,7 +125,7 @@ def read_metadata(
     """Return the metadata that the export wrote into a file.
 
     Raises:
-        ValueError: if the file has no metadata of this project.
+        ValueError: if the file has no metadata of this project, or needs a newer onnxruntime.
     """
     text = session.get_modelmeta().custom_metadata_map.get(METADATA)
     if text is None:
@@ -131,7 +133,28 @@ def read_metadata(
             f"ONNX: expected a file that tfk-transformer exported, got {path}, which has no "
             "metadata of tfk-transformer."
         )
-    return parse_metadata(text, path)
+    metadata = parse_metadata(text, path)
+    if metadata.get("profile") == "int8":
+        check_int8_version(path)
+    return metadata
+
+
+def check_int8_version(name: str | PathLike[str]) -> None:
+    """Check that onnxruntime computes 8-bit weights correctly on every processor.
+
+    Args:
+        name: the file or the format with 8-bit weights, for the error.
+
+    Raises:
+        ValueError: if onnxruntime is too old.
+    """
+    version = onnxruntime.__version__
+    if tuple(map(int, version.split(".")[:2])) < INT8_VERSION:
+        raise ValueError(
+            f"ONNX: expected onnxruntime {'.'.join(map(str, INT8_VERSION))} or later for the 8-bit "
+            f"weights of {name}, got {version}, which gives wrong results on some processors; "
+            "run: pip install --upgrade onnxruntime"
+        )
 
 
 def _are_texts(value: Any) -> bool:

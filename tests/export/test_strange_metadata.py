@@ -4,8 +4,10 @@ import json
 from pathlib import Path
 
 import onnx
+import onnxruntime
 import pytest
 
+from tfk_transformer.export.exporting import export
 from tfk_transformer.export.inspection import inspect
 from tfk_transformer.export.runtime.onnx_readers import OnnxScorer
 from tfk_transformer.export.runtime.opening import load
@@ -118,3 +120,21 @@ def test_scorer_needs_its_tokenizers(exported, tmp_path, name, value):
     )
     with pytest.raises(ValueError, match=expected):
         OnnxScorer(tmp_path / "score.onnx").score(["one"], ["eins"])
+
+
+@pytest.mark.parametrize("version", ["1.21.1", "1.24.4"])
+def test_int8_needs_a_newer_onnxruntime(tmp_path, monkeypatch, version):
+    """Earlier versions multiply 8-bit integers wrongly on processors with AMX."""
+    path = with_metadata(SAVED, tmp_path / "translate.int8.onnx", other("int8", "profile"))
+    assert load(path).translate(["seven"])[0].text
+    monkeypatch.setattr(onnxruntime, "__version__", version)
+    assert load(SAVED).translate(["seven"])[0].text
+    message = (
+        f"expected onnxruntime 1.25 or later for the 8-bit weights of .*int8.onnx, got {version}, "
+        "which gives wrong results on some processors; run: pip install --upgrade onnxruntime"
+    )
+    with pytest.raises(ValueError, match=message):
+        load(path)
+    translator = load(SAVED.with_name("bundle"))
+    with pytest.raises(ValueError, match="or later for the 8-bit weights of onnx_int8, got 1.2"):
+        export(translator, tmp_path / "files", ["onnx_int8"])
