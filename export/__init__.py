@@ -1,9 +1,8 @@
 """Export models to SavedModel and ONNX files, compare the files with the Keras model, and run them.
 
-The package can be called.
-`tfk_transformer.export(fitted, out, formats=None, node_modules=None, shortlist=None)` writes the
-files of a translator or a classifier. `help(tfk_transformer.export.exporting.export)` describes the
-arguments.
+The package can be called. `tfk_transformer.export(fitted, out, formats=None, node_modules=None,
+shortlist=None, calibrate=None)` writes the files of a translator or a classifier.
+`help(tfk_transformer.export.exporting.export)` describes the arguments.
 
 The package is installed as `tfk_transformer.export`.
 
@@ -40,13 +39,14 @@ class _CallablePackage(ModuleType):
         formats: Sequence[str] | None = None,
         node_modules: str | os.PathLike[str] | None = None,
         shortlist: str | None = None,
+        calibrate: str | None = None,
     ) -> Figures:
         """Write a translator or a classifier as files; see `exporting.export`. TensorFlow is loaded
         here, not on import.
         """
         from tfk_transformer.export.exporting import export
 
-        return export(fitted, out, formats, node_modules, shortlist)
+        return export(fitted, out, formats, node_modules, shortlist, calibrate)
 
 
 sys.modules[__name__].__class__ = _CallablePackage

@@ -212,17 +212,7 @@ def with_shortlist(translator: Translator, pairs: str) -> Translator:
         LOG.info("learn the shortlist from %s", pairs)
         data = datasets.load(pairs)
         shortlist = learn_shortlist(data.pairs(data.splits[0]), *tokenizers)
-    restricted = Translator(
-        translator.model,
-        *tokenizers,
-        translator.probes,
-        translator.origin,
-        shortlist,
-        translator.search,
-    )
-    restricted.metrics = translator.metrics
-    restricted.runtime.calibration = translator.calibration
-    return restricted
+    return translator.with_shortlist(shortlist)
 
 
 def _export_translator(

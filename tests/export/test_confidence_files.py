@@ -10,11 +10,12 @@ from number_files import PARAGRAPH, write_number_files
 from typer.testing import CliRunner
 from web_needs import NODE_MODULES, missing_packages, needs, needs_node
 
+import tfk_transformer
 from tfk_transformer import Translator, load
 from tfk_transformer.cli import main
 from tfk_transformer.datasets.numbers import spell
 from tfk_transformer.evaluation import evaluate
-from tfk_transformer.export.exporting import export, with_shortlist
+from tfk_transformer.export.exporting import with_shortlist
 from tfk_transformer.export.inspection import inspect
 
 NUMBERS = range(400)  # the model has learned those below 200
@@ -37,7 +38,7 @@ def calibrated(bundle, data, tmp_path_factory):
     formats = ["saved_model", "onnx"]
     if shutil.which("node") and not missing_packages(*WEB_PACKAGES):
         formats.append("web")
-    export(translator, folder / "files", formats, NODE_MODULES, calibrate=data)
+    tfk_transformer.export(translator, folder / "files", formats, NODE_MODULES, calibrate=data)
     translator.save(folder / "bundle", metrics={"loss": 1.0})
     return folder
 

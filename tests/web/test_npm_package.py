@@ -3,7 +3,6 @@ Vite builds.
 """
 
 import json
-import os
 import runpy
 import shutil
 import subprocess
@@ -17,7 +16,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from run_wide import made_once
-from web_needs import NODE_MODULES, SCRIPTS, browser, needs, needs_node
+from web_needs import NODE_MODULES, SCRIPTS, browser, needs, needs_node, visit
 
 from tfk_transformer.export.to_web.npm_packages import VERSIONS
 from tfk_transformer.inference.signatures import TRANSLATE
@@ -261,20 +260,7 @@ def test_a_bundled_page_of_three_lines(project, tmp_path):
     addresses = [
         f"http://127.0.0.1:{server.server_port}/{name}" for name in ("index.html", "worker.html")
     ]
-    task = {
-        "program": browser(),
-        "profile": str(tmp_path / "profile"),
-        "addresses": addresses,
-    }
-    done = subprocess.run(
-        ["node", Path(__file__).with_name("open_page.mjs")],
-        input=json.dumps(task),
-        capture_output=True,
-        encoding="utf-8",
-        env={**os.environ, "HOME": str(tmp_path)},
-        timeout=300,
-    )
+    texts = visit("open_page.mjs", {"addresses": addresses}, tmp_path)
     server.shutdown()
     server.server_close()
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout) == ["zweundvierzig", "zweundvierzig"]
+    assert texts == ["zweundvierzig", "zweundvierzig"]

@@ -3,10 +3,8 @@ compare what it saw with Python.
 """
 
 import http.server
-import json
 import os
 import re
-import subprocess
 import threading
 from functools import partial
 from pathlib import Path
@@ -14,7 +12,7 @@ from urllib.parse import urlsplit
 
 import numpy as np
 import pytest
-from web_needs import browser, needs, needs_node
+from web_needs import browser, needs, needs_node, visit
 
 from tfk_transformer.config.search_settings import search_defaults
 from tfk_transformer.datasets.numbers import spell
@@ -97,8 +95,6 @@ def seen(web, serve, texts, translator, tmp_path_factory):
     )
     held = threading.Event()
     task = {
-        "program": browser(),
-        "profile": str(home / "profile"),
         "address": serve({}),
         "isolated": serve(ISOLATION),
         "held": serve({}, held),
@@ -110,17 +106,10 @@ def seen(web, serve, texts, translator, tmp_path_factory):
         "down": DOWN,
         "pictures": pictures,
     }
-    done = subprocess.run(
-        ["node", Path(__file__).with_name("visit.mjs")],
-        input=json.dumps(task),
-        capture_output=True,
-        encoding="utf-8",
-        env={**os.environ, "HOME": str(home)},
-        timeout=300,
-    )
-    held.set()
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
+    try:
+        return visit("visit.mjs", task, home)
+    finally:
+        held.set()
 
 
 pytestmark = [

@@ -167,13 +167,21 @@ class Translator(BaseTranslator, SavedAsBundle):
         """
         if self.model.compute_dtype == "float32":
             return self
+        return self._copy(plain_copy(self.model), self.shortlist)
+
+    def with_shortlist(self, shortlist: "Shortlist") -> "Translator":
+        """Return a translator with the same model that searches only the tokens of a shortlist."""
+        return self._copy(self.model, shortlist)
+
+    def _copy(self, model: "TokenModel", shortlist: "Shortlist | None") -> "Translator":
+        """Return a translator with another model or shortlist, and everything else as here."""
         copy = Translator(
-            plain_copy(self.model),
+            model,
             self.source_tokenizer,
             self.target_tokenizer,
             self.probes,
             self.origin,
-            self.shortlist,
+            shortlist,
             self.search,
         )
         copy.metrics = self.metrics
