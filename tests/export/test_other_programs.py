@@ -185,23 +185,29 @@ def texts(*values):
     return np.array(values, object)
 
 
-def test_onnxruntime_reads_list_only_of_required_input(text_session):
-    expected = text_session.run(["translations"], {"text": texts("forty-two")})[0]
-    assert expected.tolist() == [["zweiundvierzig"]]
-    assert text_session.run(["translations"], {"text": ["forty-two"]})[0].tolist() == [
-        ["zweiundvierzig"]
-    ]
+def test_onnxruntime_reads_list_only_of_required_input(text_session, translator):
+    expected = [[translation.text] for translation in translator.translate(["forty-two"])]
+    for text in (texts("forty-two"), ["forty-two"]):
+        assert text_session.run(["translations"], {"text": text})[0].tolist() == expected
     with pytest.raises(RuntimeError, match="Failed to find input with name: prefix"):
         text_session.run(None, {"text": texts("forty-two"), "prefix": ["zwei"]})
     with pytest.raises(RuntimeError, match="Unable to handle object of type <class 'int'>"):
         text_session.run(None, {"text": texts("forty-two"), "n_best": 2})
 
 
-def test_prefix_is_one_text_or_one_for_each(text_session):
+def test_prefix_is_one_text_or_one_for_each(text_session, translator):
+    sources = ["forty-two", "seven"]
+
     def run(*prefixes):
-        inputs = {"text": texts("forty-two", "seven"), "prefix": texts(*prefixes)}
+        inputs = {"text": texts(*sources), "prefix": texts(*prefixes)}
         return text_session.run(["translations"], inputs)[0][:, 0].tolist()
 
-    assert run("zwei", "") == ["zweiundvierzig", "sieben"]
+    def expected(*prefixes):
+        return [
+            translation.text for translation in translator.translate(sources, prefixes=prefixes)
+        ]
+
+    assert run("zwei", "") == expected("zwei", "")
+    assert run("z") == expected("z", "z")
     assert [text[:1] for text in run("z")] == ["z", "z"]
     assert run(None, "") == run("None", "")
