@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import sentencepiece
 
+from tfk_transformer.tokenizers import subword_regularization
 from tfk_transformer.tokenizers.subword_regularization import SubwordSampler
 from tfk_transformer.tokenizers.subword_tokenizer import SubwordTokenizer
 
@@ -61,6 +62,28 @@ def test_sampling_follows_probability(tokenizer):
     )
     shares = np.array([found[tuple(way)] / count for way in ways])
     np.testing.assert_allclose(shares, weights / weights.sum(), atol=0.015)
+
+
+@pytest.mark.parametrize("cached_words", [3, 1000])
+def test_draws_equal_the_definition(tokenizer, monkeypatch, cached_words):
+    """One uniform number a word, in the order of the words, against the cumulative probability."""
+    monkeypatch.setattr(subword_regularization, "CACHED_WORDS", cached_words)
+    power, texts = 0.2, [*TEXTS, "", " ", "Straße 日本"]
+    processor = sentencepiece.SentencePieceProcessor(model_proto=tokenizer.model)
+    sampler = SubwordSampler(processor, power)
+    for seed in (1, 2):
+        generator = np.random.default_rng(seed)
+        expected = []
+        for text in texts:
+            ids = []
+            for word in text.split():
+                ways = processor.nbest_encode_as_ids(word, 64)
+                log_probs = [sum(map(processor.get_score, way)) for way in ways]
+                weights = np.exp(power * (np.array(log_probs) - max(log_probs)))
+                cumulative = np.cumsum(weights / weights.sum())
+                ids += ways[min(np.searchsorted(cumulative, generator.random()), len(ways) - 1)]
+            expected.append(ids)
+        assert sampler.encode(texts, seed) == expected
 
 
 def test_large_power_gives_best_pieces(tokenizer):

@@ -1,7 +1,8 @@
 """Subword regularization (arXiv:1804.10959): random segmentations of a text into pieces."""
 
-import bisect
-import functools
+import itertools
+import threading
+from array import array
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -30,27 +31,98 @@ class SubwordSampler:
     def __init__(self, processor: "sentencepiece.SentencePieceProcessor", power: float):
         self._processor = processor
         self.power = power
-        self._segmentations = functools.lru_cache(CACHED_WORDS)(self._compute_segmentations)
+        self._table = SegmentationTable(processor, power)
+        self._lock = threading.Lock()  # arrays of the table cannot grow while NumPy reads them
 
     def encode(self, texts: Sequence[str], seed: int) -> list[list[int]]:
         """Return the ids of each text; the same `seed` gives the same ids."""
         generator = np.random.default_rng(seed)
-        return [
-            self._draw([word for word in text.split(WORD_MARK) if word], generator)
+        words = [
+            [word for word in text.split(WORD_MARK) if word]
             for text in self._processor.normalize(list(texts))
         ]
+        with self._lock:
+            if len(self._table) > CACHED_WORDS:
+                self._table = SegmentationTable(self._processor, self.power)
+            ids, word_ends = self._table.draw(list(itertools.chain.from_iterable(words)), generator)
+        word_counts = np.fromiter(map(len, words), np.int64, len(words))
+        ends = np.concatenate([[0], word_ends])[np.cumsum(word_counts)].tolist()
+        id_list = ids.tolist()
+        return [id_list[start:end] for start, end in itertools.pairwise([0, *ends])]
 
-    def _draw(self, words: list[str], generator: np.random.Generator) -> list[int]:
-        ids: list[int] = []
-        for word, number in zip(words, generator.random(len(words)).tolist(), strict=True):
-            segmentations, ends = self._segmentations(word)
-            ids += segmentations[bisect.bisect_left(ends, number, hi=len(segmentations) - 1)]
-        return ids
 
-    def _compute_segmentations(self, word: str) -> tuple[list[list[int]], list[float]]:
-        """Return the segmentations of a word, and the cumulative probability up to each."""
+class SegmentationTable:
+    """The segmentations of words and their probabilities, in flat arrays.
+
+    Drawing is a few array operations for many words. The segmentations of a word are computed when
+    it is drawn for the first time.
+
+    Args:
+        processor: a SentencePiece processor with a unigram model.
+        power: see `SubwordSampler`.
+    """
+
+    def __init__(self, processor: "sentencepiece.SentencePieceProcessor", power: float):
+        self._processor = processor
+        self._power = power
+        self._log_probs = [processor.get_score(piece) for piece in range(processor.vocab_size())]
+        self._numbers: dict[str, int] = {}
+        # Word w has the segmentations _starts[w] to _starts[w + 1].
+        self._starts = array("q", [0])
+        self._cumulative = array("d")  # the probability up to each segmentation of its word
+        # Segmentation s has the ids _id_starts[s] to _id_starts[s + 1].
+        self._id_starts = array("q", [0])
+        self._ids = array("i")
+
+    def __len__(self) -> int:
+        """Return the number of words."""
+        return len(self._numbers)
+
+    def draw(
+        self, words: Sequence[str], generator: np.random.Generator
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Draw a segmentation of each word.
+
+        Returns:
+            The concatenated ids int32 (L,), and the end of each word's ids in them, int64 (N,).
+        """
+        for word in dict.fromkeys(words):
+            if word not in self._numbers:
+                self._add(word)
+        numbers = np.fromiter(map(self._numbers.__getitem__, words), np.int64, len(words))
+        chosen = self._choose(numbers, generator.random(len(words)))
+        id_starts = np.frombuffer(self._id_starts, np.int64)
+        lengths = id_starts[chosen + 1] - id_starts[chosen]
+        ends = np.cumsum(lengths)
+        # The position of each id in the result, moved to the segmentation that it comes from.
+        positions = np.arange(lengths.sum()) + np.repeat(
+            id_starts[chosen] - ends + lengths, lengths
+        )
+        return np.frombuffer(self._ids, np.int32)[positions], ends
+
+    def _choose(self, words: np.ndarray, thresholds: np.ndarray) -> np.ndarray:
+        """Return the first segmentation of each word whose cumulative probability reaches the
+        threshold, or its last one: a binary search for all words at once.
+        """
+        starts = np.frombuffer(self._starts, np.int64)
+        cumulative = np.frombuffer(self._cumulative, np.float64)
+        first, last = starts[words], starts[words + 1] - 1
+        while (searching := first < last).any():
+            middle = (first + last) // 2
+            below = cumulative[middle] < thresholds
+            first = np.where(searching & below, middle + 1, first)
+            last = np.where(searching & ~below, middle, last)
+        return first
+
+    def _add(self, word: str) -> None:
+        """Compute the segmentations of a word."""
         segmentations = self._processor.nbest_encode_as_ids(word, NBEST_SIZE)
-        log_probs = [sum(map(self._processor.get_score, ids)) for ids in segmentations]
-        scores = self.power * np.array(log_probs)
+        log_probs = [sum(map(self._log_probs.__getitem__, ids)) for ids in segmentations]
+        scores = self._power * np.array(log_probs)
         weights = np.exp(scores - scores.max())
-        return segmentations, np.cumsum(weights / weights.sum()).tolist()
+        self._cumulative.extend(np.cumsum(weights / weights.sum()).tolist())
+        for ids in segmentations:
+            self._ids.extend(ids)
+            self._id_starts.append(len(self._ids))
+        self._numbers[word] = len(self._numbers)
+        self._starts.append(len(self._cumulative))
