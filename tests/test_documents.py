@@ -155,6 +155,11 @@ NOT_RUN = [
     ),
     (
         "benchmarks/training.md",
+        "diversified",
+        "trains three models, and exports two; blocks before it train and export alike",
+    ),
+    (
+        "benchmarks/training.md",
         "benchmarks/training.py",
         "needs PyTorch and keras-hub; tests/programs/test_benchmark_training.py runs the program",
     ),
