@@ -548,7 +548,7 @@ def test_stopped_training_resumes(recipe, tmp_path, stop):
         ),
         (
             ["evaluate", "{bundle}", "--data", "numbers:en-de", "--split", "tests"],
-            "got 'tests'. Did you mean 'test'?",
+            "got 'tests'; choose one of them, or add the split to the data. Did you mean 'test'?",
         ),
         (
             ["train", "--data", "numbers:en-de", "--preset", "tinny", "--out", "{tmp}/new"],

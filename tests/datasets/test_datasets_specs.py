@@ -60,7 +60,8 @@ def test_unknown_split_lists_splits():
     with pytest.raises(
         ValueError,
         match=(
-            r"^split: numbers:en-de has train, validation, test, got 'valid'. Did you mean "
+            r"^split: expected one of train, validation, test, which numbers:en-de has, got "
+            r"'valid'; choose one of them, or add the split to the data. Did you mean "
             r"'validation'\?$"
         ),
     ):

@@ -105,7 +105,9 @@ def test_direction_and_version():
 def test_unknown_split_is_refused():
     source = load("tfds:tiny_pairs:de-en")
     with pytest.raises(
-        ValueError, match=r"^split: tfds:tiny_pairs:de-en has train, validation, got 'test'\.$"
+        ValueError,
+        match=r"^split: expected one of train, validation, which tfds:tiny_pairs:de-en has, got "
+        r"'test'; choose one of them, or add the split to the data\.$",
     ):
         source.pairs("test")
 

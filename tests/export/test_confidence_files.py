@@ -166,13 +166,17 @@ def test_export_reports_the_fit(calibrated, confident, bundle, tmp_path):
     figures = json.loads((calibrated / "files" / "parity.json").read_text())
     assert figures["confidence"] == confident.calibration._asdict()
     few = write_number_files(tmp_path / "few", range(50))
-    arguments = ["export", str(bundle), "--format", "onnx", "--calibrate", few]
-    done = CliRunner().invoke(main.app, [*arguments, "--out", str(tmp_path / "out")])
-    assert done.exit_code == 1
-    assert "pairs: expected at least 100 pairs to calibrate with, got 50; use" in str(
-        done.exception
-    )
-    assert not (tmp_path / "out").exists()
+    for language in ("en", "de"):
+        (tmp_path / f"{language}.train.txt").write_text("one\n")
+    for data, problem in (
+        (few, "pairs: expected at least 100 pairs to calibrate with, got 50; use"),
+        (f"folder:{tmp_path}:en-de", "split: expected one of train, which folder:"),
+    ):
+        arguments = ["export", str(bundle), "--format", "onnx", "--calibrate", data]
+        done = CliRunner().invoke(main.app, [*arguments, "--out", str(tmp_path / "out")])
+        assert done.exit_code == 1
+        assert problem in str(done.exception)
+        assert not (tmp_path / "out").exists()
     with pytest.raises(ValueError, match="chrf: expected a number above 0 and up to 100, got 0."):
         Translator.load(bundle).calibrate([], chrf=0)
 

@@ -124,8 +124,9 @@ class Source(ABC):
         """
         if split not in self.splits:
             raise ValueError(
-                f"split: {self.name} has {', '.join(self.splits)}, got "
-                f"'{split}'.{nearest(split, self.splits)}"
+                f"split: expected one of {', '.join(self.splits)}, which {self.name} has, got "
+                f"'{split}'; choose one of them, or add the split to the data."
+                f"{nearest(split, self.splits)}"
             )
         self._check(split)
         return _drop_empty(self._read(split), report or Report())

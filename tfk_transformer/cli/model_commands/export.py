@@ -278,7 +278,7 @@ def _check(
         if not Path(shortlist).is_file():
             datasets.load(shortlist)
     if calibrate is not None:
-        datasets.load(calibrate)
+        datasets.load(calibrate).pairs("validation")
     if set(formats or ()) & set(WEB_FORMATS):
         find_packages(node_modules)
     check_new_folder(out)
