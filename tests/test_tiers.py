@@ -9,6 +9,7 @@ from pathlib import Path
 
 import processor_seconds
 import pytest
+from tiers import part
 
 TESTS = Path(__file__).parent
 SUITE = """
@@ -107,6 +108,17 @@ def test_long_tests_are_left_out(suite, processes):
 def test_all_option_runs_every_test(suite):
     output, figures = suite("-n", "0", "--all", "-k", "long or program")
     assert set(figures) == {"test_program", "test_long", "test_longer"} and "left out" not in output
+
+
+def test_each_long_test_is_in_one_part(suite):
+    parts = [set(suite("-n", "0", "--long", f"{k}/2", "-k", "long")[1]) for k in (1, 2)]
+    assert parts[0] | parts[1] == {"test_long", "test_longer"} and not parts[0] & parts[1]
+
+
+@pytest.mark.parametrize("text", ["0/2", "3/2", "half"])
+def test_unknown_part_is_refused(text):
+    with pytest.raises(pytest.UsageError, match="expected a part K/N of the long tests, such as"):
+        part(text)
 
 
 def test_named_long_tests_run(suite):

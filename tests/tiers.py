@@ -1,5 +1,9 @@
-"""The short tier of the tests, which leaves out those with the mark `long`, and all of them."""
+"""The short tier of the tests, which leaves out those with the mark `long`, parts of the long
+tests, and all tests.
+"""
 
+import re
+import zlib
 from collections.abc import Collection, Mapping
 
 import pytest
@@ -18,8 +22,18 @@ def with_long(cases: Mapping[str, object], long: Collection[str]) -> list:
     ]
 
 
+def part(text: str) -> tuple[int, int]:
+    """Return K and N of "K/N"."""
+    match = re.fullmatch(r"(\d+)/(\d+)", text)
+    if not match or not 1 <= int(match[1]) <= int(match[2]):
+        raise pytest.UsageError(
+            f"--long: expected a part K/N of the long tests, such as 1/3, got '{text}'."
+        )
+    return int(match[1]), int(match[2])
+
+
 class Tiers:
-    """Leaves the long tests out, and ends the output with how many there were."""
+    """Leaves the long tests out, or all but a part of them, and ends the output with how many."""
 
     def __init__(self, config: pytest.Config):
         self._config = config
@@ -32,6 +46,10 @@ class Tiers:
         if config.getoption("all") or named:
             return
         long = [item for item in items if item.get_closest_marker("long")]
+        if chosen := config.getoption("long"):
+            number, parts = part(chosen)
+            # A test stays in its part when other tests come and go.
+            long = [item for item in long if zlib.crc32(item.nodeid.encode()) % parts != number - 1]
         if long:
             items[:] = [item for item in items if item not in long]
             config.hook.pytest_deselected(items=long)
