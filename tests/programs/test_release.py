@@ -210,6 +210,7 @@ def test_permissions_are_least():
     writing = {job: rights for job, rights in granted.items() if "write" in rights.values()}
     assert writing == {
         "publish.pypi": {"id-token": "write"},
+        "publish.npm": {"id-token": "write"},
         "publish.github": {"contents": "write"},
     }
     checkouts = [
@@ -225,8 +226,13 @@ def test_publishing_follows_the_checks():
     # YAML 1.1 reads the key `on` as true.
     assert workflow("publish")[True] == {"push": {"tags": ["v*"]}}
     assert "scripts/release" in [step.get("run") for step in jobs["build"]["steps"]]
-    assert (jobs["pypi"]["needs"], jobs["github"]["needs"]) == ("build", "pypi")
-    assert jobs["pypi"]["environment"]["name"] == "pypi"
+    assert jobs["pypi"]["needs"] == jobs["npm"]["needs"] == "build"
+    assert jobs["github"]["needs"] == ["pypi", "npm"]
+    assert {name: jobs[name]["environment"]["name"] for name in ("pypi", "npm")} == {
+        "pypi": "pypi",
+        "npm": "npm",
+    }
+    assert "NODE_AUTH_TOKEN" not in (WORKFLOWS / "publish.yml").read_text(encoding="utf-8")
     (upload,) = [step for step in jobs["pypi"]["steps"] if "pypi-publish" in step["uses"]]
     assert upload["with"]["attestations"] is True
     assert set(upload["with"]) & {"user", "password"} == set()
