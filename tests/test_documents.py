@@ -457,6 +457,7 @@ def prepared(bundle, exported, translator, tmp_path_factory):
         ("numbers", bundle),
         ("numbers-2", bundle),
         ("numbers-files", exported),
+        ("de-en-files", exported),
     ):
         (folder / name).symlink_to(target)
     for name in ("benchmarks", "recipes"):
