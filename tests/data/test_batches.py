@@ -340,7 +340,8 @@ def test_split_without_pairs_says_why(tokenizers, sides, why):
 def test_unknown_split_is_refused(tokenizers):
     batches = TokenBatches(Memory(SIDES), "test", *tokenizers, BUDGET, LONGEST)
     with pytest.raises(
-        ValueError, match="^split: expected one of train, validation, which memory has"
+        ValueError,
+        match="^split: expected one of train, validation, which memory has, got 'test'; choose one",
     ):
         batches.dataset()
 

@@ -168,14 +168,16 @@ def test_export_reports_the_fit(calibrated, confident, bundle, tmp_path):
     few = write_number_files(tmp_path / "few", range(50))
     for language in ("en", "de"):
         (tmp_path / f"{language}.train.txt").write_text("one\n")
-    for data, problem in (
-        (few, "pairs: expected at least 100 pairs to calibrate with, got 50; use"),
-        (f"folder:{tmp_path}:en-de", "split: expected one of train, which folder:"),
+    # A missing split is refused before TensorFlow is loaded; the number of pairs is read later.
+    for data, problem, is_late in (
+        (few, "pairs: expected at least 100 pairs to calibrate with, got 50; use", True),
+        (f"folder:{tmp_path}:en-de", "split: expected one of train, which folder:", False),
     ):
-        arguments = ["export", str(bundle), "--format", "onnx", "--calibrate", data]
+        arguments = ["export", str(bundle), "--format", "onnx", "--verbose", "--calibrate", data]
         done = CliRunner().invoke(main.app, [*arguments, "--out", str(tmp_path / "out")])
         assert done.exit_code == 1
         assert problem in str(done.exception)
+        assert ("load TensorFlow" in done.stderr) is is_late
         assert not (tmp_path / "out").exists()
     with pytest.raises(ValueError, match="chrf: expected a number above 0 and up to 100, got 0."):
         Translator.load(bundle).calibrate([], chrf=0)

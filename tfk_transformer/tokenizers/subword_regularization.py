@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 NBEST_SIZE = 64  # segmentations of a word to draw from, the most probable ones; l in the paper
 WORD_MARK = "\u2581"
-CACHED_WORDS = 2**18
+CACHED_WORDS = 2**18  # with more words, the table of segmentations starts anew
 
 
 class SubwordSampler:
