@@ -13,11 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tfk_transformer.config.search_settings import (
-    PENALTY_FORMS,
-    SearchSettings,
-    length_penalty,
-)
+from tfk_transformer.config.search_settings import SearchSettings
 from tfk_transformer.constants import PAD_ID
 from tfk_transformer.export import parity
 from tfk_transformer.export.parity import Figures, Searched
@@ -26,7 +22,7 @@ from tfk_transformer.export.to_saved_model.shared_functions import (
     without_graph_optimizer,
 )
 from tfk_transformer.inference.runtime import Runtime, TranslatorRuntime
-from tfk_transformer.inference.signatures import LOG_PROBABILITY, SCORE_AND_ATTEND
+from tfk_transformer.inference.signatures import SCORE_AND_ATTEND
 from tfk_transformer.inference.streaming import next_tokens
 from tfk_transformer.pipelines.keras_runtime import KerasRuntime
 from tfk_transformer.pipelines.translator import Translator
@@ -117,7 +113,7 @@ class ExpectedResults:
             best[rows, : ids.shape[2]] = ids[:, 0]
         return best
 
-    def check_ids(self, name: str, generate: Generate) -> tuple[float, int]:
+    def check_ids(self, name: str, generate: Generate) -> float:
         """Compare an artifact's translations of ids with the model's.
 
         Greedy translations are excluded: `check_texts` compares them.
@@ -127,21 +123,14 @@ class ExpectedResults:
             generate: translates ids.
 
         Returns:
-            The largest absolute difference between scores, and the number of ties, see
-            `parity.with_ties`.
+            The largest absolute difference between scores.
         """
         LOG.info("compare %s with the Keras model: translations of ids", name)
         differences = []
-        ties = 0
         for search in self.searches[1:]:
             results = generate(self.ids[search.rows], search.prefix_ids, search.settings)
-            expected = search.searched
-            if search is self.searches[1]:  # the beam search
-                expected, ties = parity.with_ties(expected, results, self._beam_scores)
-            differences.append(parity.compare_ids(name, expected, results))
-        if ties:
-            LOG.info("%s: %d of the translations are ties with the model's", name, ties)
-        return max(differences), ties
+            differences.append(parity.compare_ids(name, search.searched, results))
+        return max(differences)
 
     def check_texts(self, name: str, translate: Translate) -> float:
         """Compare an artifact's greedy translations of texts with the model's.
@@ -207,20 +196,6 @@ class ExpectedResults:
                 trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # of glibc only
                 if trim:
                     trim(0)
-
-    def _beam_scores(self, indices: np.ndarray, target_ids: np.ndarray) -> np.ndarray:
-        """Return the model's scores (K,) of translations (K, T) of some probes of the beam search.
-
-        Settings of the search other than the length penalty are ignored.
-        """
-        search = self.searches[1]
-        inputs = {"source_ids": self.ids[search.rows[indices]], "target_ids": target_ids}
-        outputs = self.runtime.run("score_and_attend", inputs)
-        lengths = np.count_nonzero(target_ids, axis=1)
-        settings = SearchSettings(**search.settings)
-        form = PENALTY_FORMS[settings.length_penalty_form]
-        penalties = length_penalty(lengths, settings.length_penalty, form)
-        return np.asarray(outputs[LOG_PROBABILITY.name]) / penalties
 
     def _scores(self, runtime: Runtime) -> list[list[np.ndarray]]:
         """Return the outputs of `score_and_attend` for the best hypotheses, batch by batch.

@@ -3,7 +3,7 @@
 An artifact is not written if its results differ.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -23,7 +23,6 @@ PROBABILITY_TOLERANCE = 1e-4  # ten times the rounding differences of a large an
 AGREEMENT = 90.0  # the minimum result of `agreement` for an int8 file
 # The minimum share of sentences with the model's tokens, for engines that add in another order.
 MIN_EQUAL_SHARE = 0.99
-TIES_SHARE = 0.01  # the maximum share of ties in a beam search; one tie is always allowed
 GREEDY = {"beam_size": 1, "n_best": 1}
 # Greedy search, and the default settings.
 PROBE_SETTINGS: tuple[dict[str, Any], ...] = ({"beam_size": 1}, {})
@@ -93,7 +92,7 @@ def compare_ids(name: str, expected: Searched, got: Searched) -> float:
     got_ids, got_scores = got
     different = len(ids)
     if ids.shape == got_ids.shape:
-        different = len(different_rows(ids, got_ids))
+        different = int(np.sum(np.any(ids != got_ids, axis=(1, 2))))
     difference = _largest_difference(scores, got_scores)
     if different or not difference <= SCORE_TOLERANCE:
         raise ParityError(
@@ -102,50 +101,6 @@ def compare_ids(name: str, expected: Searched, got: Searched) -> float:
             f"(at most {SCORE_TOLERANCE:g} allowed); nothing was written."
         )
     return difference
-
-
-def different_rows(ids: np.ndarray, other_ids: np.ndarray) -> np.ndarray:
-    """Return the indices of the rows in which ids (N, n_best, T) differ."""
-    return np.flatnonzero(np.any(ids != other_ids, axis=(1, 2)))
-
-
-def with_ties(
-    expected: Searched, got: Searched, rescore: Callable[[np.ndarray, np.ndarray], np.ndarray]
-) -> tuple[Searched, int]:
-    """Replace the model's translations by an artifact's where two hypotheses are a tie.
-
-    An artifact adds the same numbers in another order. Where the scores of two hypotheses are equal
-    up to rounding, its beam search can drop the other one, and a later step can make the difference
-    larger. At most `TIES_SHARE` of the translations, or one, are taken for ties.
-
-    Args:
-        expected: the model's results of a beam search with one translation of each source.
-        got: the artifact's results.
-        rescore: takes indices of sources (K,) and translations (K, T), and returns the scores (K,)
-            that the model gives these translations.
-
-    Returns:
-        The results that the artifact must have, and the number of ties.
-    """
-    ids, scores = expected
-    got_ids, _ = got
-    if not ids.shape[:2] == got_ids.shape[:2] == (len(ids), 1):
-        return expected, 0
-    ids, got_ids = _to_one_length(ids, got_ids)
-    rows = different_rows(ids, got_ids)
-    if not 0 < len(rows) <= max(1, TIES_SHARE * len(ids)):
-        return expected, 0
-    ids[rows] = got_ids[rows]
-    longest = np.count_nonzero(ids, axis=2).max()
-    scores = scores.copy()
-    scores[rows, 0] = rescore(rows, got_ids[rows, 0])
-    return (ids[:, :, :longest], scores), len(rows)
-
-
-def _to_one_length(*arrays: np.ndarray) -> list[np.ndarray]:
-    """Return copies of ids (N, n_best, T) that are padded to the largest T."""
-    longest = max(ids.shape[2] for ids in arrays)
-    return [np.pad(ids, [(0, 0), (0, 0), (0, longest - ids.shape[2])]) for ids in arrays]
 
 
 def check_scores(

@@ -76,13 +76,15 @@ def export_saved_model(translator: Translator, folder: Path, expected: ExpectedR
             return loaded.generate(ids, prefix_ids, **settings)
 
     translate = functools.partial(loaded.translate, split_sentences=False)
-    texts = expected.check_texts("SavedModel", translate)
-    ids, ties = expected.check_ids("SavedModel", generate)
+    differences = (
+        expected.check_texts("SavedModel", translate),
+        expected.check_ids("SavedModel", generate),
+    )
     with without_graph_optimizer():
         figures = expected.check_scores("SavedModel", loaded.runtime)
     with expected.first_runs():
         expected.check_steps("SavedModel", loaded.runtime)
-    return {"largest_score_difference": max(texts, ids), "ties": ties, **figures}
+    return {"largest_score_difference": max(differences), **figures}
 
 
 def export_onnx(translator: Translator, folder: Path, expected: ExpectedResults) -> Figures:
@@ -98,14 +100,10 @@ def export_onnx(translator: Translator, folder: Path, expected: ExpectedResults)
     # metadata is added: Windows does not truncate a file that is mapped.
     texts = expected.check_texts("ONNX", _translating(folder / file_names.TRANSLATE_FILE))
     expected.collect_garbage()
-    ids, ties = expected.check_ids("ONNX", _generating(folder / file_names.GENERATE_FILE))
+    ids = expected.check_ids("ONNX", _generating(folder / file_names.GENERATE_FILE))
     expected.collect_garbage()
     scored = expected.check_scores("ONNX", OnnxScorer(folder / file_names.SCORE_FILE).runtime)
-    figures: Figures = {
-        "largest_score_difference": max(texts, ids),
-        "ties": ties,
-        **scored,
-    }
+    figures: Figures = {"largest_score_difference": max(texts, ids), **scored}
     files.add_metadata(parity={**expected.agreed, **figures})
     return figures
 

@@ -331,35 +331,6 @@ def test_parity_compares_ids_and_scores():
             parity.check_numbers("x", "scores", scores, other)
 
 
-def test_ties_count_as_equal():
-    """A translation other than the model's is a tie if its score is what the model gives it."""
-    small = Translator.load(Path(__file__).parents[1] / "saved_files" / "bundle")
-    expected = expected_results.ExpectedResults(small)
-    _, beam, *others = expected.searches
-    two_best = expected.generate({**beam.settings, "n_best": 2})
-
-    def check(rows, error=0.0):
-        """Compare results in which some rows have the second best translation."""
-        chosen = np.zeros((len(two_best[0]), 1), int)
-        chosen[rows] = 1
-        ids = np.take_along_axis(two_best[0], chosen[:, :, None], axis=1)
-        scores = np.take_along_axis(two_best[1], chosen, axis=1)
-        scores[rows] += error
-        longest = np.count_nonzero(ids, axis=2).max()
-        results = iter([(ids[:, :, :longest], scores), *(search.searched for search in others)])
-        return expected.check_ids("x", lambda *_: next(results))
-
-    lengths = np.count_nonzero(two_best[0][:, 1], axis=1)
-    shortest, short, *_, longest = np.argsort(lengths)
-    for rows in ([], [shortest], [longest]):
-        difference, ties = check(rows)
-        assert ties == len(rows) and difference < 1e-4
-    with pytest.raises(parity.ParityError, match="got 0 with different ids, and .* up to 0.01 "):
-        check([longest], error=0.01)
-    with pytest.raises(parity.ParityError, match="got 2 with different ids"):
-        check([shortest, short])
-
-
 @pytest.mark.long  # an export
 def test_long_probes_compare_by_ids(tmp_path):
     """Of a model with an encoder, and of one without, whose prompts count among the tokens of its
