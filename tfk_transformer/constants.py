@@ -1,6 +1,6 @@
 """Constants that exported files and the programs that run them share."""
 
-__version__ = "0.1.0"
+__version__ = "0.2.0.dev0"
 
 PAD_ID, START_ID, END_ID, UNKNOWN_ID = 0, 1, 2, 3
 
