@@ -92,7 +92,7 @@ def compare_ids(name: str, expected: Searched, got: Searched) -> float:
     got_ids, got_scores = got
     different = len(ids)
     if ids.shape == got_ids.shape:
-        different = int(np.sum(np.any(ids != got_ids, axis=(1, 2))))
+        different = len(different_rows(ids, got_ids))
     difference = _largest_difference(scores, got_scores)
     if different or not difference <= SCORE_TOLERANCE:
         raise ParityError(
@@ -101,6 +101,29 @@ def compare_ids(name: str, expected: Searched, got: Searched) -> float:
             f"(at most {SCORE_TOLERANCE:g} allowed); nothing was written."
         )
     return difference
+
+
+def different_rows(ids: np.ndarray, other_ids: np.ndarray) -> np.ndarray:
+    """Return the indices of the rows in which ids (N, n_best, T) differ, without their padding."""
+    longest = max(ids.shape[2], other_ids.shape[2])
+    padded = [
+        np.pad(part, [(0, 0), (0, 0), (0, longest - part.shape[2])]) for part in (ids, other_ids)
+    ]
+    return np.flatnonzero(np.any(padded[0] != padded[1], axis=(1, 2)))
+
+
+def scores_agree(scores: np.ndarray, other_scores: np.ndarray) -> bool:
+    """Return whether scores differ by at most `SCORE_TOLERANCE`."""
+    return _largest_difference(scores, other_scores) <= SCORE_TOLERANCE
+
+
+def without_rows(searched: Searched, rows: Sequence[int]) -> Searched:
+    """Return the results of a search without some rows, and without padding that only they need."""
+    if not rows:
+        return searched
+    ids, scores = (np.delete(part, rows, axis=0) for part in searched)
+    longest = np.count_nonzero(ids, axis=2).max(initial=0)
+    return ids[:, :, :longest], scores
 
 
 def check_scores(

@@ -76,15 +76,13 @@ def export_saved_model(translator: Translator, folder: Path, expected: ExpectedR
             return loaded.generate(ids, prefix_ids, **settings)
 
     translate = functools.partial(loaded.translate, split_sentences=False)
-    differences = (
-        expected.check_texts("SavedModel", translate),
-        expected.check_ids("SavedModel", generate),
-    )
+    texts = expected.check_texts("SavedModel", translate)
+    ids = expected.check_ids("SavedModel", generate)
     with without_graph_optimizer():
-        figures = expected.check_scores("SavedModel", loaded.runtime)
+        scores = expected.check_scores("SavedModel", loaded.runtime)
     with expected.first_runs():
         expected.check_steps("SavedModel", loaded.runtime)
-    return {"largest_score_difference": max(differences), **figures}
+    return _join_figures(texts, ids, scores)
 
 
 def export_onnx(translator: Translator, folder: Path, expected: ExpectedResults) -> Figures:
@@ -102,10 +100,18 @@ def export_onnx(translator: Translator, folder: Path, expected: ExpectedResults)
     expected.collect_garbage()
     ids = expected.check_ids("ONNX", _generating(folder / file_names.GENERATE_FILE))
     expected.collect_garbage()
-    scored = expected.check_scores("ONNX", OnnxScorer(folder / file_names.SCORE_FILE).runtime)
-    figures: Figures = {"largest_score_difference": max(texts, ids), **scored}
+    scores = expected.check_scores("ONNX", OnnxScorer(folder / file_names.SCORE_FILE).runtime)
+    figures = _join_figures(texts, ids, scores)
     files.add_metadata(parity={**expected.agreed, **figures})
     return figures
+
+
+def _join_figures(texts: float, ids: Figures, scores: Figures) -> Figures:
+    """Return the figures of a file from the results of `check_texts`, `check_ids` and
+    `check_scores`.
+    """
+    largest = max(texts, ids["largest_score_difference"])
+    return {**ids, **scores, "largest_score_difference": largest}
 
 
 def _write(

@@ -12,6 +12,7 @@ from number_files import PARAGRAPH, TRANSLATED_PARAGRAPH
 
 from tfk_transformer import __version__
 from tfk_transformer.cli import main as cli
+from tfk_transformer.cli.model_commands.export import _agreements
 from tfk_transformer.pipelines.translator import Translator
 
 
@@ -261,6 +262,13 @@ def test_int8_claims_no_equal_ids(run, bundle, tmp_path):
         f"Checked: onnx_int8: a BLEU over characters of {agreement} with the Keras model's "
         "translations of 128 sentences."
     ) in out
+
+
+def test_export_reports_ties():
+    figures = {"ids": "equal", "sentences": 128, "saved_model": {"ties": 0}, "onnx": {"ties": 1}}
+    assert list(_agreements(figures)) == [
+        "the same ids as Keras on 128 sentences, greedy and beam 4, except 1 where rounding decides"
+    ]
 
 
 # Exports a SavedModel, and opens it three times.

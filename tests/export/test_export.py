@@ -1,3 +1,4 @@
+import functools
 import gc
 import json
 import re
@@ -329,6 +330,54 @@ def test_parity_compares_ids_and_scores():
             match="x: expected the model's scores of 2 probe translations, got differences",
         ):
             parity.check_numbers("x", "scores", scores, other)
+
+
+def test_ties_count_as_equal(monkeypatch):
+    """Rounding chooses between two tokens with equal scores. Other differences are errors."""
+    monkeypatch.setattr(parity, "PROBES", 16)
+    translator = Translator.load(Path(__file__).parents[1] / "saved_files" / "bundle")
+    translator.probes = translator.probes[:16]
+    embeddings = translator.model.weights[0]
+    token, twin = 13, 12  # in most translations, in none
+    table = embeddings.numpy()
+    table[twin] = table[token]
+    embeddings.assign(table)
+    expected = expected_results.ExpectedResults(translator)
+
+    def search(ids, settings, factor=1.0):
+        """Search with the model whose scores of `twin` are `factor` times as large."""
+        other_table = table.copy()
+        other_table[twin] *= factor
+        embeddings.assign(other_table)
+        results = expected_results.run_search(expected.runtime, ids, settings)
+        embeddings.assign(table)
+        return results
+
+    def with_wrong_token(ids, settings):
+        ids, scores = search(ids, settings, 1 + 1e-5)
+        return np.where(ids == twin, 7, ids), scores
+
+    def without_best(ids, settings):
+        results = search(ids, {**settings, "n_best": 4})
+        return [np.roll(part, -1, axis=1)[:, : settings.get("n_best", 1)] for part in results]
+
+    def count_ties(generate):
+        prefixed = expected.searches[2].searched
+        return expected.check_ids(
+            "x",
+            lambda ids, prefix_ids, settings: (
+                prefixed if prefix_ids.size else generate(ids, settings)
+            ),
+        )["ties"]
+
+    preferred, avoided, other = (
+        functools.partial(search, factor=factor) for factor in (1 + 1e-5, 1 - 1e-5, 1.01)
+    )
+    with_token = np.isin(expected.best, (token, twin)).any(axis=1).sum()
+    assert count_ties(preferred) + count_ties(avoided) >= with_token > 0
+    for generate in (other, with_wrong_token, without_best):
+        with pytest.raises(parity.ParityError, match="with different ids"):
+            count_ties(generate)
 
 
 @pytest.mark.long  # an export

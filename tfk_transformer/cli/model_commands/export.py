@@ -224,9 +224,10 @@ def _summary(
 def _agreements(figures: Mapping[str, Any]) -> Iterator[str]:
     """Yield how closely the files agree with the Keras model."""
     if "ids" in figures:
+        ties = max(part.get("ties", 0) for part in figures.values() if isinstance(part, dict))
         yield (
             f"the same ids as Keras on {figures['sentences']} sentences, greedy and beam "
-            f"{DEFAULT_BEAM}"
+            f"{DEFAULT_BEAM}{f', except {ties} where rounding decides' if ties else ''}"
         )
     if "labels" in figures:
         yield f"the same labels as Keras on {figures['sentences']} texts"
