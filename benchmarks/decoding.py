@@ -105,6 +105,12 @@ def _parse(arguments):
         help="leave out engines that begin with NAME",
     )
     parser.add_argument(
+        "--timed",
+        default="",
+        metavar="TEXT",
+        help="time only engines whose names contain TEXT, such as '2 at once'",
+    )
+    parser.add_argument(
         "--peers-python",
         default=sys.executable,
         metavar="PATH",
@@ -138,6 +144,11 @@ def run(options, folder: Path) -> Report:
                 f"engines: expected '{name}' among them, since all are compared with it, got "
                 f"{[s.name for s in specs]}."
             )
+    if not any(options.timed in spec.name for spec in specs):
+        raise ValueError(
+            f"--timed: expected part of the name of an engine, got '{options.timed}', which none "
+            f"has of {[spec.name for spec in specs]}."
+        )
     engines = []
     try:
         for spec in specs:
@@ -150,9 +161,9 @@ def run(options, folder: Path) -> Report:
             found[engine.spec.name] = translations(engine, tasks[engine.spec.model].trial)
             if PORTABLE in found and CTRANSLATE2 in found:
                 check_agreement(found[CTRANSLATE2], found[PORTABLE], CTRANSLATE2, PORTABLE)
-        measured = measure(
-            engines, {model: task.trial for model, task in tasks.items()}, options.repeats
-        )
+        timed = [engine for engine in engines if options.timed in engine.spec.name]
+        trials = {model: task.trial for model, task in tasks.items()}
+        measured = measure(timed, trials, options.repeats)
         footprints = [_footprint(engine, found, tasks[engine.spec.model]) for engine in engines]
     finally:
         for engine in engines:
