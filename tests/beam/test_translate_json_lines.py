@@ -144,7 +144,7 @@ def check(output, folder, expected):
     "options",
     [
         # Each of two processes imports Apache Beam.
-        pytest.param(options, id=name, marks=[pytest.mark.long] * ("share" in name))
+        pytest.param(options, id=name, marks=[pytest.mark.long] * ("two" in name))
         for name, options in RUNNERS.items()
     ],
 )
