@@ -103,18 +103,29 @@ def compare_ids(name: str, expected: Searched, got: Searched) -> float:
     return difference
 
 
+def pad_to_longest(parts: Sequence[np.ndarray]) -> list[np.ndarray]:
+    """Pad ids (N, n_best, T) at the end, so that all have the largest T."""
+    longest = max(part.shape[2] for part in parts)
+    return [np.pad(part, [(0, 0), (0, 0), (0, longest - part.shape[2])]) for part in parts]
+
+
 def different_rows(ids: np.ndarray, other_ids: np.ndarray) -> np.ndarray:
-    """Return the indices of the rows in which ids (N, n_best, T) differ, without their padding."""
-    longest = max(ids.shape[2], other_ids.shape[2])
-    padded = [
-        np.pad(part, [(0, 0), (0, 0), (0, longest - part.shape[2])]) for part in (ids, other_ids)
-    ]
-    return np.flatnonzero(np.any(padded[0] != padded[1], axis=(1, 2)))
+    """Return the indices of the rows in which ids (N, n_best, T) differ, without their padding.
+
+    These are all rows if the numbers of rows or hypotheses differ.
+    """
+    if ids.shape[:2] != other_ids.shape[:2]:
+        return np.arange(len(ids))
+    padded, other_padded = pad_to_longest([ids, other_ids])
+    return np.flatnonzero(np.any(padded != other_padded, axis=(1, 2)))
 
 
 def scores_agree(scores: np.ndarray, other_scores: np.ndarray) -> bool:
-    """Return whether scores differ by at most `SCORE_TOLERANCE`."""
-    return _largest_difference(scores, other_scores) <= SCORE_TOLERANCE
+    """Return whether scores of one shape differ by at most `SCORE_TOLERANCE`."""
+    return (
+        scores.shape == other_scores.shape
+        and _largest_difference(scores, other_scores) <= SCORE_TOLERANCE
+    )
 
 
 def without_rows(searched: Searched, rows: Sequence[int]) -> Searched:

@@ -150,11 +150,7 @@ def _generating(path: Path) -> Generate:
         search = functools.partial(session.run, ["ids", "scores"])
         with ThreadPoolExecutor(usable_processors()) as pool:
             translations, scores = zip(*pool.map(search, inputs), strict=True)
-        longest = max(part.shape[2] for part in translations)
-        padded = [
-            np.pad(part, [(0, 0), (0, 0), (0, longest - part.shape[2])]) for part in translations
-        ]
-        return np.concatenate(padded), np.concatenate(scores)
+        return np.concatenate(parity.pad_to_longest(translations)), np.concatenate(scores)
 
     return run
 

@@ -361,6 +361,9 @@ def test_ties_count_as_equal(monkeypatch):
         results = search(ids, {**settings, "n_best": 4})
         return [np.roll(part, -1, axis=1)[:, : settings.get("n_best", 1)] for part in results]
 
+    def with_second_best(ids, settings):
+        return search(ids, {**settings, "n_best": 2})
+
     def count_ties(generate):
         prefixed = expected.searches[2].searched
         return expected.check_ids(
@@ -375,7 +378,7 @@ def test_ties_count_as_equal(monkeypatch):
     )
     with_token = np.isin(expected.best, (token, twin)).any(axis=1).sum()
     assert count_ties(preferred) + count_ties(avoided) >= with_token > 0
-    for generate in (other, with_wrong_token, without_best):
+    for generate in (other, with_wrong_token, without_best, with_second_best):
         with pytest.raises(parity.ParityError, match="with different ids"):
             count_ties(generate)
 
