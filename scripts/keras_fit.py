@@ -35,9 +35,8 @@ model.compile(
     optimizer=keras.optimizers.Adam(InverseSquareRoot(2e-3, warmup_steps=300), beta_2=0.98),
     loss=LabelSmoothedCrossentropy(0.0),
     metrics=[TokenAccuracy(), Perplexity()],
-    jit_compile=False,
 )
-model.fit(training.dataset(), validation_data=validation.dataset(), epochs=epochs, shuffle=False)
+model.fit(training, validation_data=validation, epochs=epochs)
 
 translator = Translator(model, tokenizer, probes=[pair.source for pair in data.pairs("validation")])
 translator.save(out)

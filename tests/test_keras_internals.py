@@ -68,3 +68,34 @@ def test_no_imports_from_keras_src():
     for folder in ("tfk_transformer", "export"):
         for path in (REPOSITORY / folder).rglob("*.py"):
             assert "keras.src" not in path.read_text(encoding="utf-8"), path
+
+
+def test_all_layers_at_any_depth():
+    inner = keras.Sequential([keras.layers.Dense(2), keras.layers.Dropout(0.5)])
+    outer = keras.Sequential([keras.Input((3,)), inner])
+    assert set(map(id, [outer, inner, *inner.layers])) <= set(
+        map(id, keras_internals.all_layers(outer))
+    )
+
+
+def test_variables_stay_without_values():
+    """Also when Keras initializes the variables of another `StatelessScope`."""
+    layers = [keras.layers.Dense(2) for _ in range(2)]
+    with keras.StatelessScope(initialize_variables=False):
+        for layer in layers:
+            layer.build((None, 3))
+    keras_internals.never_initialize(layers[0])
+    with keras.StatelessScope():
+        pass
+    assert [[v._value is None for v in layer.variables] for layer in layers] == [
+        [True, True],
+        [False, False],
+    ]
+
+
+def test_policies_are_selected_by_path():
+    policies = keras.dtype_policies.DTypePolicyMap("float32", {"a/b": keras.DTypePolicy("float16")})
+    layers = [keras.layers.Dense(2, dtype=policies, name=name) for name in "bc"]
+    model = keras.Sequential([keras.Input((3,)), *layers], name="a")
+    keras_internals.select_policies(model)
+    assert [layer.dtype_policy.name for layer in layers] == ["float16", "float32"]

@@ -120,8 +120,10 @@ def test_loaded_model_trains_on(tmp_path):
     model.compile(adam, LabelSmoothedCrossentropy(0.1), metrics=metrics, jit_compile=False)
     random = np.random.default_rng(0)
     inputs = {"source": random.integers(4, 23, (3, 7)), "target": random.integers(4, 29, (3, 5))}
-    model.fit(inputs, inputs["target"], epochs=6, verbose=0)
-    np.savez(tmp_path / "logits.npz", **inputs, logits=np.asarray(model(inputs)))
+    inputs["target"][:, 0] = 1  # the start token
+    labels = np.roll(inputs["target"], -1, axis=1)
+    model.fit(inputs, labels, epochs=6, verbose=0)
+    np.savez(tmp_path / "logits.npz", **inputs, labels=labels, logits=np.asarray(model(inputs)))
     model.save(tmp_path / "model.keras")
     # A fork that has only imported packages: it knows nothing of the model.
     program = f"""
@@ -132,7 +134,7 @@ saved = np.load({str(tmp_path / "logits.npz")!r})
 inputs = {{name: saved[name] for name in ("source", "target")}}
 np.testing.assert_allclose(model(inputs), saved["logits"], atol=1e-5)
 assert int(model.optimizer.iterations) == 6, model.optimizer.iterations
-history = model.fit(inputs, saved["target"], epochs=3, verbose=0).history["loss"]
+history = model.fit(inputs, saved["labels"], epochs=3, verbose=0).history["loss"]
 assert history[-1] < history[0], history
 schedule = model.optimizer.get_config()["learning_rate"]
 assert schedule["registered_name"] == "tfk_transformer>InverseSquareRoot"

@@ -1,3 +1,5 @@
+import re
+
 import keras
 import numpy as np
 import pytest
@@ -65,6 +67,76 @@ def test_loss_averages_real_tokens(label_smoothing):
     assert float(LabelSmoothedCrossentropy(label_smoothing)(LABELS, logits())) == pytest.approx(
         expected, rel=1e-5
     )
+
+
+WEIGHTS = np.random.default_rng(7).uniform(0, 2, (B, T)).astype("float32")
+
+
+@pytest.mark.parametrize("weights", [WEIGHTS[:, 0], WEIGHTS[:, :1], WEIGHTS])
+@pytest.mark.parametrize("reduction", ["sum_over_batch_size", "mean_with_sample_weight", "sum"])
+def test_weights_of_rows_and_tokens_count(weights, reduction):
+    losses = reference(LABELS, logits(), 0.1) * REAL
+    of_tokens = np.broadcast_to(weights if weights.ndim == 2 else weights[:, None], (B, T))
+    divisors = [REAL.sum(), (of_tokens * REAL).sum(), 1]
+    divisor = divisors[["sum_over_batch_size", "mean_with_sample_weight", "sum"].index(reduction)]
+    loss = LabelSmoothedCrossentropy(0.1, reduction=reduction)
+    expected = (losses * of_tokens).sum() / divisor
+    assert float(loss(LABELS, logits(), weights)) == pytest.approx(expected, rel=1e-5)
+
+
+@pytest.mark.parametrize("reduction", ["sum_over_batch_size", "mean_with_sample_weight", "sum"])
+@pytest.mark.parametrize("weights", [None, WEIGHTS[:, 0], WEIGHTS])
+def test_weights_count_as_in_keras(weights, reduction):
+    """The same as Keras's loss, which masks padding by `ignore_class` and needs (B, 1)."""
+    theirs = keras.losses.SparseCategoricalCrossentropy(
+        from_logits=True, ignore_class=0, reduction=reduction
+    )
+    ours = LabelSmoothedCrossentropy(0.0, reduction=reduction)
+    if weights is None and reduction == "mean_with_sample_weight":
+        weights = np.ones(B, "float32")
+    by_token = weights[:, None] if np.ndim(weights) == 1 else weights
+    np.testing.assert_allclose(
+        ours(LABELS, logits(), weights), theirs(LABELS, logits(), by_token), rtol=1e-5
+    )
+
+
+def test_loss_without_reduction_is_of_tokens():
+    losses = LabelSmoothedCrossentropy(0.1, reduction=None)(LABELS, logits(), WEIGHTS)
+    expected = reference(LABELS, logits(), 0.1) * REAL * WEIGHTS
+    np.testing.assert_allclose(losses, expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("shape", [(), (B + 1,), (B, T - 1), (T, B), (B, T, 1)])
+def test_weights_of_another_shape_are_refused(shape):
+    message = (
+        rf"^sample_weight: expected the shape \({B},\) \(a weight for each row\) or \({B}, {T}\) "
+        rf"\(for each token\), got {re.escape(str(shape))}\.$"
+    )
+    with pytest.raises(ValueError, match=message):
+        LabelSmoothedCrossentropy()(LABELS, logits(), np.ones(shape))
+
+
+class Reduced(LabelSmoothedCrossentropy):
+    def call(self, y_true, y_pred):
+        return ops.mean(super().call(y_true, y_pred))
+
+
+def test_reduced_loss_cannot_be_weighted():
+    assert Reduced(0.0)(LABELS, logits()).shape == ()
+    with pytest.raises(ValueError, match="^sample_weight: expected none for Reduced, whose `call`"):
+        Reduced(0.0)(LABELS, logits(), np.ones(B))
+
+
+def test_consistency_counts_weights_of_rows():
+    labels = np.repeat(LABELS, 2, axis=0)
+    z = np.concatenate([logits(), logits(seed=2)])
+    weights = np.array([1, 1, 0, 0, 2, 2], "float32")
+    loss = LabelSmoothedCrossentropy(0.1, consistency=1.5)
+    divergences = np.repeat(divergence(z), 2, axis=0)
+    mask = labels != 0
+    losses = token_crossentropy(labels, z, 0.1) + 1.5 * divergences
+    expected = (losses * mask * weights[:, None]).numpy().sum() / mask.sum()
+    assert float(loss(labels, z, weights)) == pytest.approx(expected, rel=1e-5)
 
 
 def test_default_smoothing_is_0_1():
@@ -156,7 +228,7 @@ def test_half_logits_give_float32_loss(dtype):
     halves = ops.cast(logits(), dtype)
     exact = np.array(ops.cast(halves, "float32"))
     losses = token_crossentropy(LABELS, halves, 0.1)
-    loss = LabelSmoothedCrossentropy(0.1).call(LABELS, halves)
+    loss = LabelSmoothedCrossentropy(0.1)(LABELS, halves)
     assert [keras.backend.standardize_dtype(x.dtype) for x in (losses, loss)] == [
         "float32",
         "float32",

@@ -55,6 +55,17 @@ def test_perplexity_weighs_tokens():
     assert updated(Perplexity(), LARGE, SMALL) == pytest.approx(expected, rel=1e-5)
 
 
+def test_sample_weights_weigh_tokens():
+    labels, z = np.array([[1, 2, 0], [2, 1, 1]]), np.zeros((2, 3, 3), "float32")
+    z[:, :, 1] = 1.0
+    weights = np.array([[0.5, 2.0, 9.0], [1.0, 0.0, 4.0]], "float32")
+    accuracy = TokenAccuracy()
+    accuracy.update_state(labels, z, weights)
+    accuracy.update_state(labels[:1], z[:1], [3.0])
+    # Right are the tokens 1, with weights 0.5, 0, 4 and 3.
+    assert float(accuracy.result()) == pytest.approx(7.5 / 13.5)
+
+
 def test_perplexity_of_even_guesses():
     assert updated(Perplexity(), (LARGE[0], np.zeros_like(LARGE[1]))) == pytest.approx(
         VOCAB_SIZE, rel=1e-6

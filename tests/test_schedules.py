@@ -53,15 +53,18 @@ def test_optimizer_reads_schedule():
     assert float(optimizer.learning_rate) == pytest.approx(0.4)
 
 
-@pytest.mark.parametrize("peak", [0.0, -1e-3])
+@pytest.mark.parametrize("peak", [0.0, -1e-3, "0.001", None])
 def test_nonpositive_peak_is_refused(peak):
-    with pytest.raises(ValueError, match=f"^peak: expected a positive learning rate, got {peak}.$"):
+    message = f"^peak: expected a positive learning rate, got {peak!r}.$"
+    with pytest.raises(ValueError, match=message):
         InverseSquareRoot(peak)
 
 
-def test_warmup_below_one_is_refused():
-    with pytest.raises(ValueError, match="^warmup_steps: expected at least 1, got 0.$"):
-        InverseSquareRoot(1e-3, warmup_steps=0)
+@pytest.mark.parametrize("warmup_steps", [0, "300"])
+def test_warmup_below_one_is_refused(warmup_steps):
+    message = f"^warmup_steps: expected at least 1, got {warmup_steps!r}.$"
+    with pytest.raises(ValueError, match=message):
+        InverseSquareRoot(1e-3, warmup_steps)
 
 
 def test_schedule_config_round_trip():

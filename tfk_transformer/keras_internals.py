@@ -1,13 +1,51 @@
-"""The only private names of Keras that this package uses, each behind a function.
+"""The private names of Keras that this package uses, and what differs between its backends.
 
 Keras has no public way to get these values. tests/test_keras_internals.py reports the names that a
 new version of Keras lacks.
 """
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import keras
+
+
+def custom_gradient(function: Callable[..., tuple[Any, Callable[[Any], Any]]]) -> Any:
+    """Decorate a function that returns its output and the function of its gradients.
+
+    It is `keras.ops.custom_gradient` with one signature for all backends: the second function gets
+    only the upstream gradient. With PyTorch, Keras also passes the inputs, and names the gradient.
+
+    Args:
+        function: takes tensors.
+    """
+    from keras import ops
+
+    def with_adapted_gradient(*inputs: Any) -> tuple[Any, Callable[..., Any]]:
+        output, gradient = function(*inputs)
+
+        def adapted(*arguments: Any, upstream: Any = None) -> Any:
+            return gradient(arguments[0] if upstream is None else upstream)
+
+        return output, adapted
+
+    return ops.custom_gradient(with_adapted_gradient)
+
+
+def take_rows(table: Any, indices: Any) -> Any:
+    """Return the rows of a table (N, D) at integer indices (…): (…, D).
+
+    TensorFlow's own gradient lists a row once for each of its uses. Keras's Adam, and clipping by
+    norm, then add up the squares of these instead of squaring their sum. Along another axis than
+    the first, the gradient is dense, as with the other backends.
+    """
+    import keras
+    from keras import ops
+
+    if keras.backend.backend() != "tensorflow":
+        return ops.take(table, indices, axis=0)
+    return ops.squeeze(ops.take(ops.expand_dims(table, 0), indices, axis=1), axis=0)
 
 
 def has_loss_weights(model: "keras.Model") -> bool:
@@ -21,3 +59,30 @@ def adam_moments(
     """Return Adam's first and second moments of the gradients of a variable."""
     index = optimizer._get_variable_index(variable)
     return optimizer._momentums[index], optimizer._velocities[index]
+
+
+def all_layers(layer: "keras.layers.Layer") -> list["keras.layers.Layer"]:
+    """Return a layer, and the layers in it at any depth."""
+    layers: list[keras.layers.Layer] = layer._flatten_layers()
+    return layers
+
+
+def never_initialize(layer: "keras.layers.Layer") -> None:
+    """Keep the variables of a layer without values, which a `StatelessScope` has not initialized.
+
+    Keras would initialize them when the next such scope ends.
+    """
+    for variable in layer.variables:
+        if variable._value is None:
+            variable._deferred_initialize = lambda: None
+
+
+def select_policies(layer: "keras.layers.Layer") -> None:
+    """Replace a `DTypePolicyMap`, in a layer and the layers in it, with the policy of each layer.
+
+    Keras does not save a quantized layer that has a map.
+    """
+    for each in all_layers(layer):
+        policies = each._dtype_policy
+        if hasattr(policies, "default_policy") and each.path:
+            each._dtype_policy = policies[each.path]

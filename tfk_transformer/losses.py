@@ -8,6 +8,7 @@ from keras import ops
 
 from tfk_transformer.array_types import Tensor, value_outside
 from tfk_transformer.constants import PAD_ID
+from tfk_transformer.keras_internals import custom_gradient
 
 MIN_PROBABILITY = 1e-30  # lower bound of a probability whose logarithm is computed
 # A token with a lower log-probability cannot be predicted. Imported models give excluded tokens an
@@ -95,7 +96,7 @@ def _crossentropy_of_logits(labels: Tensor, logits: Tensor, label_smoothing: flo
     exponentials again, and a segment sum with one segment per logit for the logits at the labels.
     """
 
-    @ops.custom_gradient
+    @custom_gradient
     def crossentropy(logits: Tensor) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
         vocab_size = logits.shape[-1]
         probabilities = ops.softmax(logits, axis=-1)
@@ -153,7 +154,7 @@ def projected_crossentropy(
     rows = ops.reshape(x, (-1, x.shape[-1]))
     logits = ops.stop_gradient(logits)
 
-    @ops.custom_gradient
+    @custom_gradient
     def crossentropy(
         rows: Tensor, table: Tensor
     ) -> tuple[Tensor, Callable[[Tensor], tuple[Tensor, Tensor]]]:
@@ -210,7 +211,7 @@ def divergence(logits: Tensor) -> Tensor:
             "TokenBatches(copies=2) makes such batches."
         )
 
-    @ops.custom_gradient
+    @custom_gradient
     def compare(logits: Tensor) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
         pairs = ops.reshape(ops.cast(logits, "float32"), (-1, 2, *ops.shape(logits)[1:]))
         # In float16, a bias of -1e9 becomes -inf, and the difference of two infinities is NaN.
@@ -311,6 +312,35 @@ def real_tokens(labels: Tensor) -> Tensor:
     return ops.cast(ops.not_equal(labels, PAD_ID), "float32")
 
 
+def token_weights(labels: Tensor, sample_weight: Tensor = None) -> Tensor:
+    """Return the weight of each token, 0 for padding.
+
+    Args:
+        labels: ids (B, T).
+        sample_weight: weights of rows, (B,) or (B, 1), or of tokens, (B, T). Defaults to None: 1.
+
+    Returns:
+        float32 (B, T).
+
+    Raises:
+        ValueError: if the weights have another shape.
+    """
+    weights = real_tokens(labels)
+    if sample_weight is None:
+        return weights
+    sample_weight = ops.convert_to_tensor(sample_weight, "float32")
+    shape = tuple(sample_weight.shape)
+    expected = tuple(weights.shape)
+    by_row = len(shape) == 1 or (len(shape) == 2 and shape[1] == 1)
+    pairs = zip(shape, expected[:1] if by_row else expected, strict=False)
+    if len(shape) not in (1, 2) or any(None not in pair and pair[0] != pair[1] for pair in pairs):
+        raise ValueError(
+            f"sample_weight: expected the shape {expected[:1]} (a weight for each row) or "
+            f"{expected} (for each token), got {shape}."
+        )
+    return weights * (sample_weight[:, None] if len(shape) == 1 else sample_weight)
+
+
 def shared_by_devices() -> bool:
     """Return whether several devices share the current batch under `tf.distribute`."""
     if keras.backend.backend() != "tensorflow":
@@ -336,6 +366,17 @@ class LabelSmoothedCrossentropy(keras.losses.Loss):
 
     Padding, id 0, is left out of both the sum and the count.
 
+    Weights of rows (B,) or of tokens (B, T), the `sample_weight` of `fit`, count as in Keras's
+    losses with a padding mask. With l the loss, w the weight and m the mask of each token:
+
+        "sum_over_batch_size", "mean":  sum(w l m) / sum(m)
+        "mean_with_sample_weight":      sum(w l m) / sum(w m)
+        "sum":                          sum(w l m)
+        "none", None:                   w l m, (B, T)
+
+    If several devices share a batch under `tf.distribute`, a device's loss is its part of the mean,
+    since Keras adds the gradients of the parts.
+
     Args:
         label_smoothing: probability that is spread evenly over the vocabulary. Defaults to 0.1, the
             paper's value (section 5.4). Tokens that cannot be predicted get no part of it; see
@@ -346,7 +387,8 @@ class LabelSmoothedCrossentropy(keras.losses.Loss):
             row must come twice in succession, as in batches of `TokenBatches(copies=2)`, and `fit`
             must not shuffle the rows. Defaults to 0, which compares nothing.
         name: name of the loss.
-        **kwargs: arguments of `keras.losses.Loss`.
+        **kwargs: arguments of `keras.losses.Loss`, such as `reduction`, which defaults to
+            "sum_over_batch_size".
 
     Raises:
         ValueError: if `label_smoothing` is not in [0, 1), if `consistency` is negative, or if it is
@@ -374,59 +416,103 @@ class LabelSmoothedCrossentropy(keras.losses.Loss):
         self.from_logits = from_logits
         self.consistency = consistency
 
+    def __call__(self, y_true: Tensor, y_pred: Tensor, sample_weight: Tensor = None) -> Tensor:
+        """Return the reduced loss of a batch.
+
+        Args:
+            y_true: ids (B, T).
+            y_pred: logits or probabilities (B, T, vocab_size).
+            sample_weight: weights of rows, (B,), or of tokens, (B, T). Defaults to None: all 1.
+
+        Returns:
+            A float32 scalar, 0 for a batch of padding only; without reduction, (B, T).
+
+        Raises:
+            ValueError: if labels are not ids of the shape (B, T), or the weights have another
+                shape.
+        """
+        y_true = ops.convert_to_tensor(y_true)
+        losses = self.call(y_true, ops.convert_to_tensor(y_pred))
+        return self.reduce(losses, y_true, sample_weight)
+
     def call(self, y_true: Tensor, y_pred: Tensor) -> Tensor:
-        """Return the mean over the tokens of a batch.
+        """Return the loss of each token, float32 (B, T). The values at padding have no meaning.
 
         Args:
             y_true: ids (B, T).
             y_pred: logits or probabilities (B, T, vocab_size).
 
-        Returns:
-            A float32 scalar, 0 for a batch of padding only. If several devices share a batch under
-            `tf.distribute`, it is each device's part of the mean, since Keras adds the gradients
-            of the parts.
-
         Raises:
             ValueError: if labels are not ids of the shape (B, T).
         """
-        loss = self.mean(
-            token_crossentropy(y_true, y_pred, self.label_smoothing, self.from_logits), y_true
-        )
-        return (
-            loss + self.consistency * self.mean(divergence(y_pred), y_true[::2])
-            if self.consistency
-            else loss
-        )
+        losses = token_crossentropy(y_true, y_pred, self.label_smoothing, self.from_logits)
+        if not self.consistency:
+            return losses
+        return losses + self.consistency * ops.repeat(divergence(y_pred), 2, axis=0)
 
     @property
     def joins_projection(self) -> bool:
         """Whether `of_projection` computes this loss. Subclasses may compute a different loss."""
         return type(self) is LabelSmoothedCrossentropy and not self.consistency
 
-    def of_projection(self, y_true: Tensor, y_pred: Tensor, x: Tensor, table: Tensor) -> Tensor:
+    @property
+    def averages(self) -> bool:
+        """Whether the reduction is a mean."""
+        return self.reduction not in (None, "none", "sum")
+
+    def of_projection(
+        self,
+        y_true: Tensor,
+        y_pred: Tensor,
+        x: Tensor,
+        table: Tensor,
+        sample_weight: Tensor = None,
+    ) -> Tensor:
         """Return the loss of logits x table^T; see `projected_crossentropy`.
 
-        The loss and its gradients are the same as from `call`, in less time and memory.
+        The loss and its gradients are the same as from a call, in less time and memory.
 
         Args:
             y_true: ids (B, T).
             y_pred: the logits, (B, T, vocab_size).
             x: the decoder's output (B, T, D).
             table: the output weights (vocab_size, D).
-
-        Returns:
-            A float32 scalar, the mean over the tokens of the batch.
+            sample_weight: see `__call__`.
 
         Raises:
-            ValueError: if labels are not ids of the shape (B, T).
+            ValueError: if labels are not ids of the shape (B, T), or the weights have another
+                shape.
         """
         losses = projected_crossentropy(y_true, y_pred, x, table, self.label_smoothing)
-        return self.mean(losses, y_true)
+        return self.reduce(losses, y_true, sample_weight)
 
-    def mean(self, losses: Tensor, y_true: Tensor) -> Tensor:
-        """Return the mean of losses (B, T) over the tokens of labels (B, T), as in `call`."""
-        weights = real_tokens(y_true)
-        return ops.sum(losses * weights) / ops.maximum(_over_devices(ops.sum(weights)), 1.0)
+    def reduce(self, losses: Tensor, y_true: Tensor, sample_weight: Tensor = None) -> Tensor:
+        """Weigh the losses (B, T) of labels (B, T), and reduce them; see the class.
+
+        Raises:
+            ValueError: if the weights have another shape, or a subclass returns a loss that is
+                already reduced and there are weights.
+        """
+        if not len(losses.shape):  # of a subclass
+            if sample_weight is not None:
+                raise ValueError(
+                    f"sample_weight: expected none for {type(self).__name__}, whose `call` returns "
+                    "a scalar; return the loss of each token (B, T)."
+                )
+            return losses
+        weighted = losses * token_weights(y_true, sample_weight)
+        if self.reduction in (None, "none"):
+            return weighted
+        return ops.sum(weighted) / self.divisor(y_true, sample_weight)
+
+    def divisor(self, y_true: Tensor, sample_weight: Tensor = None) -> Tensor:
+        """Return the number by which the sum of a batch's losses is divided, a float32 scalar."""
+        if self.reduction == "sum":
+            return ops.ones(())
+        by_weight = self.reduction == "mean_with_sample_weight"
+        weights = token_weights(y_true, sample_weight if by_weight else None)
+        total = _over_devices(ops.sum(weights))
+        return ops.where(ops.equal(total, 0.0), 1.0, total)
 
     def get_config(self) -> dict[str, object]:
         """Return the arguments of the constructor."""

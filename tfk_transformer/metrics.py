@@ -4,7 +4,7 @@ import keras
 from keras import ops
 
 from tfk_transformer.array_types import Tensor
-from tfk_transformer.losses import check_labels, real_tokens, token_crossentropy
+from tfk_transformer.losses import check_labels, token_crossentropy, token_weights
 
 
 class TokenMean(keras.metrics.Mean):
@@ -16,16 +16,18 @@ class TokenMean(keras.metrics.Mean):
         Args:
             y_true: ids (B, T).
             y_pred: logits or probabilities (B, T, vocab_size).
-            sample_weight: ignored.
+            sample_weight: weights of rows, (B,), or of tokens, (B, T), as `weighted_metrics` have
+                them. Defaults to None: all 1.
 
         Raises:
-            ValueError: if labels are not ids of the shape (B, T).
+            ValueError: if labels are not ids of the shape (B, T), or the weights have another
+                shape.
         """
         # Keras averages each row of a matrix first, which would give the tokens of short rows more
         # weight.
         super().update_state(
             ops.reshape(self._values(y_true, y_pred), (-1,)),
-            ops.reshape(real_tokens(y_true), (-1,)),
+            ops.reshape(token_weights(y_true, sample_weight), (-1,)),
         )
 
     def _values(self, y_true: Tensor, y_pred: Tensor) -> Tensor:

@@ -1,5 +1,6 @@
 """Learning-rate schedules."""
 
+from numbers import Real
 from typing import Self
 
 import keras
@@ -25,10 +26,10 @@ class InverseSquareRoot(keras.optimizers.schedules.LearningRateSchedule):
 
     def __init__(self, peak: float, warmup_steps: int = 4000) -> None:
         super().__init__()
-        if peak <= 0:
-            raise ValueError(f"peak: expected a positive learning rate, got {peak}.")
-        if warmup_steps < 1:
-            raise ValueError(f"warmup_steps: expected at least 1, got {warmup_steps}.")
+        if not (_is_number(peak) and peak > 0):
+            raise ValueError(f"peak: expected a positive learning rate, got {peak!r}.")
+        if not (_is_number(warmup_steps) and warmup_steps >= 1):
+            raise ValueError(f"warmup_steps: expected at least 1, got {warmup_steps!r}.")
         self.peak = peak
         self.warmup_steps = warmup_steps
 
@@ -48,3 +49,7 @@ class InverseSquareRoot(keras.optimizers.schedules.LearningRateSchedule):
     def get_config(self) -> dict[str, float]:
         """Return the arguments of the constructor."""
         return {"peak": self.peak, "warmup_steps": self.warmup_steps}
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, Real)

@@ -4,11 +4,9 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from tfk_transformer.config.model_options import TransformerConfig
 from tfk_transformer.data.batches import JoinedBatches, TokenBatches
 from tfk_transformer.data.bucketing import bucket_lengths
 from tfk_transformer.datasets import Pair, Report, Source
-from tfk_transformer.models.transformer import Transformer
 from tfk_transformer.tokenizers.subword_tokenizer import SubwordTokenizer
 
 WORDS = (
@@ -355,22 +353,3 @@ def test_budget_fits_the_longest_pair(tokenizers):
     )
     with pytest.raises(ValueError, match=message):
         TokenBatches(Memory(SIDES), "train", *tokenizers, 30, 31)
-
-
-def test_fit_asks_for_a_dataset(batches, tokenizers):
-    source, target = tokenizers
-    config = TransformerConfig.preset(
-        "tiny", source_vocab_size=source.vocab_size, target_vocab_size=target.vocab_size
-    )
-    model = Transformer(config)
-    for call in (model.fit, model.evaluate, model.predict):
-        with pytest.raises(
-            ValueError,
-            match=r"^x: expected arrays or a data set, got a TokenBatches; pass batches.d",
-        ):
-            call(batches)
-    with pytest.raises(ValueError, match="got a TokenBatches"):
-        model.fit(
-            {"source": np.ones((1, 3), "int32"), "target": np.ones((1, 3), "int32")},
-            validation_data=batches,
-        )

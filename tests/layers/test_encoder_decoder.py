@@ -74,7 +74,7 @@ def test_decoder_can_stand_alone():
     assert not any("cross" in w.path for w in decoder.weights)
     x = inputs(B, T, D)
     full = decoder(x, attention_mask=causal_mask(T))
-    assert full.cross_weights == [None] * 3
+    assert full.cross_weights == [()] * 3
     cache, memory = decoder.empty_cache(B), decoder.project_memory(None)
     for t in range(T):
         output, cache, _ = decoder.step(x[:, t : t + 1], cache, memory)

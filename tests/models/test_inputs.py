@@ -12,6 +12,7 @@ from tfk_transformer.config.model_options import (
     LanguageModelConfig,
     TransformerConfig,
 )
+from tfk_transformer.constants import START_ID
 from tfk_transformer.losses import LabelSmoothedCrossentropy
 from tfk_transformer.metrics import Perplexity, TokenAccuracy
 from tfk_transformer.models.classifier import Classifier
@@ -31,6 +32,7 @@ def ids(rows, length, seed=0):
 
 
 SOURCE, TARGET = ids(B, S), ids(B, T, seed=1)
+TARGET[:, 0] = START_ID
 INPUTS = {"source": SOURCE, "target": TARGET}
 
 
@@ -67,6 +69,7 @@ FLOAT = (
     r"ids.astype\('int32'\)."
 )
 VOCABULARY = "; the vocabulary of the configuration has 29 tokens, and padding is 0."
+TEXTS = r"encode texts with a tokenizer, for instance with tokenizer.graph_encode\(texts\)\.$"
 REFUSED = [
     ([SOURCE, TARGET], OF_TWO + "list of 2; give each array its name."),
     ((SOURCE, TARGET), OF_TWO + "tuple of 2; give each array its name."),
@@ -80,9 +83,29 @@ REFUSED = [
     ),
     (
         {**INPUTS, "source": SOURCE.tolist()},
-        r"source: expected an array or tensor of ids \(batch, length\), got a list of 3; ",
+        r"source: expected an array or tensor of ids \(batch, length\), got a list of 3; pad "
+        r"its rows with keras.utils.pad_sequences\(ids, padding=\"post\"\)\.$",
     ),
     ({**INPUTS, "source": SOURCE.astype("float32")}, FLOAT),
+    ({**INPUTS, "source": SOURCE.astype(str)}, "source: expected integer ids, got <U11; " + TEXTS),
+    (
+        {**INPUTS, "source": SOURCE.astype(str).astype(object)},
+        "source: expected integer ids, got object; " + TEXTS,
+    ),
+    (
+        {**INPUTS, "source": tf.constant(SOURCE.astype(str))},
+        "source: expected integer ids, got string; " + TEXTS,
+    ),
+    (
+        {**INPUTS, "source": tf.RaggedTensor.from_tensor(SOURCE)},
+        r"source: expected a dense tensor of ids \(batch, length\), got a ragged one; pad its rows "
+        r"with ids.to_tensor\(\)\.$",
+    ),
+    (
+        {"input_ids": SOURCE, "target": TARGET},
+        "inputs: expected source, target, source_mask, got 'input_ids'. Its name here is 'source'.",
+    ),
+    ({**INPUTS, "labels": TARGET}, "inputs: .*, got 'labels'. Pass labels as y.$"),
     ({**INPUTS, "source": SOURCE > 5}, "source: expected integer ids, got bool; "),
     (
         {**INPUTS, "source": np.where(SOURCE == SOURCE.max(), -1, SOURCE)},

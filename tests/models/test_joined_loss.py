@@ -14,6 +14,9 @@ from tfk_transformer.models.language_model import LanguageModel
 from tfk_transformer.models.transformer import Transformer
 from tfk_transformer.training.towers import fit_in_towers
 
+# The same ids serve as source, target and labels, of which `fit` warns.
+pytestmark = pytest.mark.filterwarnings("ignore:(target|labels). expected")
+
 SIZES = {"model_dim": 8, "ff_dim": 8, "num_heads": 2, "decoder_layers": 1, "dropout": 0.0}
 VOCAB_SIZE = 20
 
@@ -131,6 +134,55 @@ def test_each_tower_joins_its_loss(learned_apart, joined):
     assert joined == [0.1, 0.1]
 
 
+CLASS_WEIGHT = {3: 2.0, 5: 0.0, 19: 0.5}
+
+
+@pytest.mark.parametrize("towers", [1, pytest.param(2, marks=pytest.mark.long)])  # traces a step
+def test_class_weights_end_with_fit(towers, joined):
+    """Weights by token id count in `fit`, and not after it."""
+    ids = batch(1)
+    weights = np.ones(VOCAB_SIZE, "float32")
+    weights[list(CLASS_WEIGHT)] = list(CLASS_WEIGHT.values())
+    losses = []
+    for fitting in ({"sample_weight": weights[ids]}, {"class_weight": CLASS_WEIGHT}, {}):
+        model = make(Transformer)
+        model.compile("sgd", LabelSmoothedCrossentropy(0.1), jit_compile=False)
+        fit_in_towers(model, towers)
+        inputs = {"source": ids, "target": ids}
+        logs = model.fit(inputs, ids, batch_size=8, verbose=0, **fitting).history
+        after = model.train_on_batch(inputs, ids)
+        losses.append([logs["loss"][0], float(after)])
+    by_tokens, by_classes, without = losses
+    np.testing.assert_allclose(by_tokens, by_classes, rtol=1e-6)
+    assert abs(by_classes[0] / without[0] - 1) > 0.01
+
+
+def test_class_weights_of_a_batch():
+    ids = batch(1)
+    inputs = {"source": ids, "target": ids}
+    losses = []
+    for row, token in (({}, {}), ({"sample_weight": np.arange(8.0)}, {"class_weight": {3: 0.0}})):
+        model = make(Transformer)
+        model.compile("sgd", LabelSmoothedCrossentropy(0.1), run_eagerly=True)
+        expected = np.array(model.loss.call(ids, model(inputs)))
+        losses.append(float(model.train_on_batch(inputs, ids, **row, **token)))
+    weights = (ids != 0) * (ids != 3) * np.arange(8.0)[:, None]
+    assert losses[0] == pytest.approx((expected * (ids != 0)).sum() / (ids != 0).sum(), rel=1e-5)
+    assert losses[1] == pytest.approx((expected * weights).sum() / (ids != 0).sum(), rel=1e-5)
+
+
+@pytest.mark.parametrize("token", [-1, VOCAB_SIZE, "de", 1.5])
+def test_class_weight_of_no_token_is_refused(token):
+    model = make(Transformer)
+    model.compile("sgd", LabelSmoothedCrossentropy(0.1))
+    ids = batch(1)
+    message = "^class_weight: expected weights by token id, from 0 to 19, got the key "
+    with pytest.raises(ValueError, match=message):
+        model.fit({"source": ids, "target": ids}, ids, class_weight={3: 1.0, token: 2.0})
+    with pytest.raises(ValueError, match=message):
+        model.train_on_batch({"source": ids, "target": ids}, ids, class_weight={token: 2.0})
+
+
 def test_bfloat16_loss_is_close(joined):
     # The accuracy too is compared. With seed 3 the two best logits of two tokens are 0.0015 and
     # 0.0036 apart, and bfloat16 moves them by 0.01 to 0.02, so that they may change places. With
@@ -146,11 +198,10 @@ def test_bfloat16_loss_is_close(joined):
     [
         ({"output_bias": True}, {}),
         ({"output": "probabilities"}, {"from_logits": False}),
-        ({}, {"weights": np.ones(8)}),
         ({}, {"loss_weights": [0.5]}),
         ({}, {"consistency": 1.0}),
     ],
-    ids=["a bias", "probabilities", "sample weights", "weight of the loss", "consistency"],
+    ids=["a bias", "probabilities", "weight of the loss", "consistency"],
 )
 def test_unsupported_cases_stay_apart(options, fitting, joined):
     _, figures = fitted(make(Transformer, **options), **fitting)

@@ -42,7 +42,8 @@ with tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"]).scope():
     model.compile("sgd", LabelSmoothedCrossentropy(), jit_compile=False)
 ids, floats = np.ones((4, 3), "int32"), np.ones((4, 3), "float32")
 for source in ids, floats:
-    batches = tf.data.Dataset.from_tensor_slices(({"source": source, "target": ids}, ids)).batch(4)
+    data = ({"source": source, "target": ids}, 2 * ids)
+    batches = tf.data.Dataset.from_tensor_slices(data).batch(4)
     try:
         print(len(model.fit(batches, verbose=0, shuffle=False).history["loss"]))
     except ValueError as error:

@@ -20,6 +20,9 @@ from tfk_transformer.metrics import Perplexity, TokenAccuracy
 from tfk_transformer.models.transformer import Transformer
 from tfk_transformer.training.towers import MATMUL, fit_in_towers, register_matmul_gradient
 
+# The same ids serve as source, target and labels, of which `fit` warns.
+pytestmark = pytest.mark.filterwarnings("ignore:(target|labels). expected")
+
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 CONFIG = TransformerConfig(
     source_vocab_size=20,
@@ -135,10 +138,20 @@ def test_towers_keep_row_pairs(plain_pairs, towers):
     assert_same_weights(weights, other_weights)
 
 
-def test_sample_weights_are_refused():
+@pytest.mark.parametrize(
+    "loss",
+    [
+        LabelSmoothedCrossentropy(0.1, reduction="sum"),
+        keras.losses.SparseCategoricalCrossentropy(from_logits=True, name="crossentropy"),
+    ],
+    ids=["sum", "of Keras"],
+)
+def test_other_losses_are_refused(loss):
     model = made(2)
-    with pytest.raises(ValueError, match="got sample weights too"):
-        model.fit(*batch(4, 0), sample_weight=np.ones(4), verbose=0)
+    model.compile(model.optimizer, loss, jit_compile=False)
+    message = "expected a LabelSmoothedCrossentropy that averages, got the loss 'crossentropy'"
+    with pytest.raises(ValueError, match=message):
+        model.fit(*batch(4, 0), verbose=0)
 
 
 @pytest.mark.long  # traces a step of two towers

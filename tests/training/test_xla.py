@@ -16,6 +16,9 @@ from tfk_transformer.pipelines.recipe import Recipe
 from tfk_transformer.training.compilation import compiled_model
 from tfk_transformer.training.distribution import Team
 
+# The targets serve as labels too, of which `fit` warns.
+pytestmark = pytest.mark.filterwarnings("ignore:labels. expected")
+
 WIDTHS = {"model_dim": 10, "ff_dim": 17, "num_heads": 2}
 LAYERS = {
     "encoder_decoder": {"encoder_layers": 1, "decoder_layers": 1},

@@ -41,8 +41,7 @@ class TokenBatches:
     The order of a pass depends only on `seed` and the number of the pass. Pairs are shuffled within
     a buffer of about 130,000.
 
-    Pass `shuffle=False` to `fit`: the batches are already shuffled, and Keras warns that it cannot
-    shuffle a dataset.
+    `fit` and `evaluate` of the models read the batches directly.
 
     Args:
         data: the source of the pairs, from `datasets.load`, or the argument of `load`, such as a
@@ -138,7 +137,7 @@ class TokenBatches:
     def predict(self, model: "keras.Model", report: Report | None = None) -> Iterator[np.ndarray]:
         """Yield the model's prediction for each pair, in the order of the data.
 
-        Unlike `model.predict(batches.dataset())`, whose rows come in the order of the batches and
+        Unlike the results of `keras.Model.predict`, whose rows come in the order of the batches and
         with padding, the predictions match the pairs of `pairs()` one by one, and have no padding.
         They are computed in batches of pairs of similar lengths.
 
@@ -231,9 +230,7 @@ class TokenBatches:
     def dataset(self) -> "tf.data.Dataset":
         """Return the batches as a `tf.data.Dataset` of known cardinality.
 
-        Each iteration yields the next epoch, whose number is in `epoch`. Pass `shuffle=False` to
-        `fit`: the batches are already shuffled, and otherwise Keras warns that it does not shuffle
-        a dataset.
+        Each iteration yields the next epoch, whose number is in `epoch`.
         """
         import tensorflow as tf
 

@@ -1,9 +1,10 @@
 """Multi-head attention ("Attention Is All You Need", section 3.2), with one weight per role."""
 
+import inspect
 import itertools
 import warnings
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import NamedTuple, NoReturn
 
 import keras
 from keras import ops
@@ -12,6 +13,14 @@ from tfk_transformer.array_types import Shape, Tensor
 from tfk_transformer.config.layer_options import ROLES
 from tfk_transformer.layers.dropout import Dropout
 from tfk_transformer.layers.masks import as_additive
+
+# Arguments of keras.layers.MultiHeadAttention that the layer here has under another name.
+KERAS_ARGUMENTS = {
+    "value": "pass keys and values as one tensor, context=value",
+    "key": "pass keys and values as one tensor, context=value",
+    "use_causal_mask": "pass attention_mask=causal_mask(ids)",
+    "return_attention_scores": "the result has them as its field `weights`",
+}
 
 
 class KeyValue(NamedTuple):
@@ -39,9 +48,10 @@ class Attended(NamedTuple):
 class MultiHeadAttention(keras.layers.Layer):
     """Attend with H heads: softmax(Q K^T / sqrt(K) + mask) V, then join and project the heads.
 
-    Weights: `query` (H, D, K), `key` (H, D, K), `value` (H, D, V), `output` (H*V, D), and biases
-    (H, 1, K), (H, 1, V), (D,). Scores, mask and softmax are float32 whatever the compute dtype, so
-    that -1e9 is representable and a fully masked row gives finite numbers.
+    Weights: `query` (H, D, K), `key` (H, C, K), `value` (H, C, V), `output` (H*V, D), and biases
+    (H, 1, K), (H, 1, V), (D,). C is the width of the context, by default D. Scores, mask and
+    softmax are float32 whatever the compute dtype, so that -1e9 is representable and a fully masked
+    row gives finite numbers.
 
     Args:
         num_heads: H.
@@ -56,7 +66,7 @@ class MultiHeadAttention(keras.layers.Layer):
         keys_are_values: whether the values also serve as keys, without a key projection. K and V
             must then be equal. Defaults to False.
         shared_projections: whether each head reads its own slice (…, D/H) of the input, and all
-            heads share the projections `query` (1, D/H, K), `key` (1, D/H, K), `value` (1, D/H, V).
+            heads share the projections `query` (1, D/H, K), `key` (1, C/H, K), `value` (1, C/H, V).
             Defaults to False.
         **kwargs: arguments of `keras.layers.Layer`.
     """
@@ -97,15 +107,14 @@ class MultiHeadAttention(keras.layers.Layer):
         context_shape: Shape | None = None,
         attention_mask_shape: Shape | None = None,
     ) -> None:
-        """Make the weights for inputs (…, D)."""
+        """Make the weights for a query (…, D) and a context (…, C), by default the query."""
         model_dim = query_shape[-1] or 0
-        heads, rows = (
-            (1, model_dim // self.num_heads)
-            if self.shared_projections
-            else (self.num_heads, model_dim)
-        )
+        context_dim = (context_shape or query_shape)[-1] or 0
+        self.input_spec = keras.InputSpec(axes={-1: model_dim}, name="query")
+        heads, slices = (1, self.num_heads) if self.shared_projections else (self.num_heads, 1)
         widths = {"query": self.key_dim, "key": self.key_dim, "value": self.value_dim}
         for role in ("query", *self._context_roles):
+            rows = (model_dim if role == "query" else context_dim) // slices
             self._add_projection(role, (heads, rows, widths[role]), (heads, 1, widths[role]))
         self._add_projection("output", (self.num_heads * self.value_dim, model_dim), (model_dim,))
 
@@ -145,12 +154,34 @@ class MultiHeadAttention(keras.layers.Layer):
         )
         setattr(self, f"{role}_bias", bias)
 
+    def __call__(self, *args: Tensor, **kwargs: Tensor) -> Attended:
+        """Call the layer; see `call`.
+
+        Raises:
+            ValueError: for an argument of `keras.layers.MultiHeadAttention` that `call` lacks.
+        """
+        for name in kwargs:
+            if name in KERAS_ARGUMENTS and name not in inspect.signature(self.call).parameters:
+                raise ValueError(
+                    f"{name}: expected query, context and attention_mask, got '{name}'; "
+                    f"{KERAS_ARGUMENTS[name]}."
+                )
+        return super().__call__(*args, **kwargs)
+
+    @property
+    def enable_lora(self) -> NoReturn:
+        """Raise an AttributeError that names the layers with LoRA."""
+        raise AttributeError(
+            "enable_lora: expected a Dense or Embedding layer, got MultiHeadAttention; call "
+            "enable_lora of feed_forward.inner and feed_forward.outer, which are Dense."
+        )
+
     def project_query(self, query: Tensor) -> Tensor:
         """Project (B, T, D) to heads (B, H, T, K)."""
         return self._split_heads(query, ["query"])[0]
 
     def project_context(self, context: Tensor) -> KeyValue:
-        """Project (B, S, D) to keys (B, H, S, K) and values (B, H, S, V)."""
+        """Project (B, S, C) to keys (B, H, S, K) and values (B, H, S, V)."""
         return self._key_value(self._split_heads(context, self._context_roles))
 
     def project_self(self, x: Tensor) -> tuple[Tensor, KeyValue]:
@@ -204,7 +235,7 @@ class MultiHeadAttention(keras.layers.Layer):
         attention_mask: Tensor = None,
         training: bool | None = None,
     ) -> Attended:
-        """Attend from `query` (B, T, D) to `context` (B, S, D); see `attend`.
+        """Attend from `query` (B, T, D) to `context` (B, S, C); see `attend`.
 
         Without a context, attend from `query` to itself.
         """

@@ -1,7 +1,7 @@
 """The decoder: it runs over all positions at once in training, one at a time in search."""
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import keras
 from keras import ops
@@ -23,7 +23,7 @@ class Decoded(NamedTuple):
 
     output: Tensor  # (B, T, D)
     self_weights: Tensor  # float32 (B, H, T, T); (B, 0, T, T) with an SSRU, which has no heads
-    cross_weights: Tensor  # float32 (B, H, T, S); None without cross-attention
+    cross_weights: Tensor  # float32 (B, H, T, S); () without cross-attention
 
 
 class Stepped(NamedTuple):
@@ -31,19 +31,22 @@ class Stepped(NamedTuple):
 
     output: Tensor  # (B, M, D)
     cache: Tensor  # KeyValue of (B, H, (t+1)*M, …), or the states of an SSRU (B, 1, M, D)
-    cross_weights: Tensor  # float32 (B, H, M, S); None without cross-attention
+    cross_weights: Tensor  # float32 (B, H, M, S); () without cross-attention
 
 
 @keras.saving.register_keras_serializable(package="tfk_transformer")
 class DecoderLayer(OptionsLayer):
     """Causal self-attention, cross-attention and feed-forward, each in a residual connection.
 
+    A subclass can replace how target positions are combined: `mix` in a full pass, and `mix_next`
+    in a decoding step. The results of decoding step by step must equal a full pass.
+
     Args:
         options: options of the layer.
         cross_attention: whether the layer attends to an encoder's output. Defaults to True.
         ssru_max_length: the `max_length` of an SSRU in place of self-attention, see `ssru.SSRU`.
             Defaults to None: self-attention.
-        **kwargs: arguments of `keras.layers.Layer`.
+        **kwargs: `output_only`, see `OptionsLayer`, and arguments of `keras.layers.Layer`.
     """
 
     # No argument has the name of another one followed by "_mask": Keras would pass its implicit
@@ -54,7 +57,7 @@ class DecoderLayer(OptionsLayer):
         options: LayerOptions,
         cross_attention: bool = True,
         ssru_max_length: int | None = None,
-        **kwargs: object,
+        **kwargs: Any,
     ) -> None:
         super().__init__(options, **kwargs)
         self.ssru_max_length = ssru_max_length
@@ -103,10 +106,11 @@ class DecoderLayer(OptionsLayer):
             cross_attention_mask: the same for cross-attention, broadcastable to (B, H, T, S).
             training: whether dropout is applied.
         """
-        attended = self._mix(self.self_residual.enter(x), attention_mask, training)
+        attended = self.mix(self.self_residual.enter(x), attention_mask, training)
         x = self.self_residual(x, attended.output, training=training)
         x, cross_weights = self._attend_to_memory(x, memory, cross_attention_mask, training)
-        return Decoded(self._apply_feed_forward(x, training), attended.weights, cross_weights)
+        output = self._apply_feed_forward(x, training)
+        return self._result(Decoded(output, attended.weights, cross_weights))
 
     def step(
         self,
@@ -132,21 +136,28 @@ class DecoderLayer(OptionsLayer):
                 to None, which hides nothing and is correct for M = 1.
             cross_attention_mask: mask broadcastable to (B, H, M, S).
         """
-        mixed, cache = self._mix_next(self.self_residual.enter(x), past, lineage)
+        mixed, cache = self.mix_next(self.self_residual.enter(x), past, lineage)
         x = self.self_residual(x, mixed)
         x, cross_weights = self._attend_to_memory(x, memory, cross_attention_mask)
         return Stepped(self._apply_feed_forward(x), cache, cross_weights)
 
-    def _mix(self, x: Tensor, attention_mask: Tensor, training: bool | None) -> Attended:
-        """Combine all target positions of (B, T, D)."""
+    def mix(self, x: Tensor, attention_mask: Tensor, training: bool | None) -> Attended:
+        """Combine all target positions of (B, T, D); see `call`."""
         if self.ssru:
             batch, length, _ = ops.shape(x)
             return Attended(self.ssru(x), ops.zeros((batch, 0, length, length), dtype="float32"))
         query, context = self.self_attention.project_self(x)
         return self.self_attention.attend(query, context, attention_mask, training)
 
-    def _mix_next(self, x: Tensor, past: Tensor, lineage: Tensor) -> tuple[Tensor, Tensor]:
-        """Combine the next position (B, M, D) with the cache, and return the next cache as well."""
+    def mix_next(self, x: Tensor, past: Tensor, lineage: Tensor) -> tuple[Tensor, Tensor]:
+        """Combine the next position (B, M, D) of M beams with the earlier ones; see `step`.
+
+        The position of the tokens is the number of keys in the cache divided by M, if the model has
+        no target prefix.
+
+        Returns:
+            The combined position (B, M, D), and the cache with this position.
+        """
         if self.ssru:
             return self.ssru.step(x, past, lineage)
         query, new = self.self_attention.project_self(x)
@@ -161,7 +172,7 @@ class DecoderLayer(OptionsLayer):
         training: bool | None = None,
     ) -> tuple[Tensor, Tensor]:
         if self.cross_attention is None or self.cross_residual is None:
-            return x, None
+            return x, ()  # Keras refuses None among the results of a symbolic call
         if memory is None:
             raise ValueError(
                 "memory: expected the projected encoder output of a layer with cross-attention, "
@@ -188,6 +199,8 @@ class DecoderLayer(OptionsLayer):
 class Decoder(OptionsLayer):
     """A stack of decoder layers over embedded tokens.
 
+    A subclass can replace the class of the layers, `layer_type`.
+
     Args:
         options: options of each layer.
         num_layers: number of layers.
@@ -196,8 +209,10 @@ class Decoder(OptionsLayer):
         cross_attention: whether the layers attend to an encoder's output. Defaults to True.
         ssru_max_length: see `DecoderLayer`. Defaults to None.
         relative: options of relative positions, see `Encoder`. Defaults to None.
-        **kwargs: arguments of `keras.layers.Layer`.
+        **kwargs: `output_only`, see `OptionsLayer`, and arguments of `keras.layers.Layer`.
     """
+
+    layer_type = DecoderLayer
 
     def __init__(
         self,
@@ -207,7 +222,7 @@ class Decoder(OptionsLayer):
         cross_attention: bool = True,
         ssru_max_length: int | None = None,
         relative: tuple[int, int, bool] | None = None,
-        **kwargs: object,
+        **kwargs: Any,
     ) -> None:
         super().__init__(options, **kwargs)
         self.relative = RelativeOptions(*relative) if relative else None
@@ -216,7 +231,7 @@ class Decoder(OptionsLayer):
         self.cross_attention = cross_attention
         self.ssru_max_length = ssru_max_length
         self.layers: list[Tensor] = [
-            DecoderLayer(
+            self.layer_type(
                 options,
                 cross_attention,
                 ssru_max_length,
@@ -299,7 +314,7 @@ class Decoder(OptionsLayer):
             )
             self_weights.append(self_attention)
             cross_weights.append(cross_attention)
-        return Decoded(self.final_norm(x), self_weights, cross_weights)
+        return self._result(Decoded(self.final_norm(x), self_weights, cross_weights))
 
     def step(
         self,

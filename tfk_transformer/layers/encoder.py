@@ -1,6 +1,6 @@
 """The encoder, a stack of layers ("Attention Is All You Need", section 3.1)."""
 
-from typing import NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 import keras
 from keras import ops
@@ -28,19 +28,31 @@ class Encoded(NamedTuple):
 class OptionsLayer(keras.layers.Layer):
     """Base of the layers that `LayerOptions` describe. The options are saved as a plain dictionary.
 
+    A subclass can replace the classes of its layers, `attention_type` and `feed_forward_type`.
+
     Args:
         options: options of the layer, or a model's configuration, whose layer options are used.
+        output_only: whether the layer returns only its output (B, T, D), as `keras.Sequential`
+            needs, instead of a named tuple that also has the attention weights. Defaults to False.
         **kwargs: arguments of `keras.layers.Layer`.
     """
 
-    def __init__(self, options: LayerOptions, **kwargs: object) -> None:
+    attention_type = MultiHeadAttention
+    feed_forward_type = FeedForward
+
+    def __init__(
+        self, options: LayerOptions, *, output_only: bool = False, **kwargs: object
+    ) -> None:
         # Autocast would turn a float32 mask's -1e9 into float16's -inf.
         super().__init__(autocast=False, **kwargs)
         self.options = options.layer_options()
+        self.output_only = output_only
+        self.input_spec = keras.InputSpec(axes={-1: self.options.model_dim}, name="x")
 
     def get_config(self) -> dict[str, object]:
         """Return the arguments of the constructor."""
-        return {**super().get_config(), "options": self.options.model_dump(mode="json")}
+        options = self.options.model_dump(mode="json")
+        return {**super().get_config(), "options": options, "output_only": self.output_only}
 
     @classmethod
     def from_config(cls, config: dict[str, Tensor]) -> Self:
@@ -57,9 +69,13 @@ class OptionsLayer(keras.layers.Layer):
         """Return the shapes and types of all fields."""
         return keras.Operation.compute_output_spec(self, *args, **kwargs)
 
+    def _result(self, result: Tensor) -> Tensor:
+        """Return the result of a call, or only its output; see `output_only`."""
+        return result.output if self.output_only else result
+
     def _attention(self, name: str) -> MultiHeadAttention:
         o = self.options
-        return MultiHeadAttention(
+        return self.attention_type(
             num_heads=o.num_heads,
             key_dim=o.query_width,
             value_dim=o.value_width,
@@ -75,7 +91,7 @@ class OptionsLayer(keras.layers.Layer):
 
     def _feed_forward(self) -> FeedForward:
         o = self.options
-        return FeedForward(
+        return self.feed_forward_type(
             o.ff_width,
             o.ff_dropout,
             o.ff_activation,
@@ -132,10 +148,10 @@ class EncoderLayer(OptionsLayer):
 
     Args:
         options: options of the layer.
-        **kwargs: arguments of `keras.layers.Layer`.
+        **kwargs: `output_only`, see `OptionsLayer`, and arguments of `keras.layers.Layer`.
     """
 
-    def __init__(self, options: LayerOptions, **kwargs: object) -> None:
+    def __init__(self, options: LayerOptions, **kwargs: Any) -> None:
         super().__init__(options, **kwargs)
         self.attention = self._attention("attention")
         self.attention_residual = self._residual("attention_residual")
@@ -159,12 +175,15 @@ class EncoderLayer(OptionsLayer):
         )
         x = self.attention_residual(x, attended.output, training=training)
         y = self.feed_forward(self.ff_residual.enter(x), training=training)
-        return Attended(self.ff_residual(x, y, training=training), attended.weights)
+        output = self.ff_residual(x, y, training=training)
+        return self._result(Attended(output, attended.weights))
 
 
 @keras.saving.register_keras_serializable(package="tfk_transformer")
 class Encoder(OptionsLayer):
     """A stack of encoder layers over embedded tokens.
+
+    A subclass can replace the class of the layers, `layer_type`.
 
     Args:
         options: options of each layer.
@@ -174,8 +193,10 @@ class Encoder(OptionsLayer):
         relative: options of relative positions: numbers of buckets and of the largest distance, and
             whether each layer has a table; see `RelativeOptions`. Defaults to None: no relative
             positions.
-        **kwargs: arguments of `keras.layers.Layer`.
+        **kwargs: `output_only`, see `OptionsLayer`, and arguments of `keras.layers.Layer`.
     """
+
+    layer_type = EncoderLayer
 
     def __init__(
         self,
@@ -183,14 +204,14 @@ class Encoder(OptionsLayer):
         num_layers: int,
         final_norm: bool | None = None,
         relative: tuple[int, int, bool] | None = None,
-        **kwargs: object,
+        **kwargs: Any,
     ) -> None:
         super().__init__(options, **kwargs)
         self.num_layers = num_layers
         self.normalised = final_norm
         self.relative = RelativeOptions(*relative) if relative else None
         self.layers = [
-            EncoderLayer(options, dtype=self.dtype_policy, name=f"layer_{i}")
+            self.layer_type(options, dtype=self.dtype_policy, name=f"layer_{i}")
             for i in range(num_layers)
         ]
         self.final_norm = self._final_norm(final_norm)
@@ -221,7 +242,7 @@ class Encoder(OptionsLayer):
         for layer, mask in zip(self.layers, masks, strict=True):
             x, layer_weights = layer(x, attention_mask=mask, training=training)
             weights.append(layer_weights)
-        return Encoded(self.final_norm(x), weights)
+        return self._result(Encoded(self.final_norm(x), weights))
 
     def get_config(self) -> dict[str, object]:
         """Return the arguments of the constructor."""

@@ -6,6 +6,7 @@ import keras
 from keras import ops
 
 from tfk_transformer.array_types import Shape, Tensor
+from tfk_transformer.keras_internals import custom_gradient
 
 
 @keras.saving.register_keras_serializable(package="tfk_transformer")
@@ -31,7 +32,8 @@ class LayerNorm(keras.layers.LayerNormalization):
             return super().call(inputs)
         rows = ops.reshape(inputs, (-1, inputs.shape[-1]))
         # TensorFlow's custom gradients accept no variables; a copy is a plain tensor.
-        normal = _normalize(rows, ops.copy(self.gamma), ops.copy(self.beta), self.epsilon)
+        gamma, beta = (ops.cast(ops.copy(w), "float32") for w in (self.gamma, self.beta))
+        normal = _normalize(rows, gamma, beta, self.epsilon)
         return ops.reshape(ops.cast(normal, self.compute_dtype), ops.shape(inputs))
 
     def get_config(self) -> dict[str, object]:
@@ -80,7 +82,7 @@ NORMS: dict[str, type[keras.layers.Layer]] = {"layer": LayerNorm, "rms": RMSNorm
 def _normalize(x: Tensor, gamma: Tensor, beta: Tensor, epsilon: float) -> Tensor:
     """Normalize rows (N, D), then scale and shift them by gamma and beta (D,): float32 (N, D)."""
 
-    @ops.custom_gradient
+    @custom_gradient
     def normalize(
         x: Tensor, gamma: Tensor, beta: Tensor
     ) -> tuple[Tensor, Callable[[Tensor], tuple[Tensor, Tensor, Tensor]]]:

@@ -39,20 +39,39 @@ def additive_mask(real: Tensor) -> Tensor:
     Returns:
         float32 (B, 1, 1, S), to be added to attention scores (B, H, T, S).
     """
-    return ((1.0 - ops.cast(real, "float32")) * HIDDEN)[:, None, None, :]
+    hidden = (1.0 - ops.cast(real, "float32")) * HIDDEN
+    # Not [:, None, None, :], which LiteRT could run only with an operator of TensorFlow. The cast
+    # changes nothing: Keras takes the product of a symbolic tensor and a number for sparse.
+    return ops.cast(ops.expand_dims(hidden, axis=(1, 2)), "float32")
 
 
 def causal_mask(length: Tensor) -> Tensor:
     """Return a mask that hides the future: query t sees the keys 0 to t.
 
     Args:
-        length: T, a Python integer or a scalar integer tensor.
+        length: T, a Python integer or a scalar integer tensor; or ids (B, T), also those of a
+            `keras.Input`, whose length is unknown.
 
     Returns:
         float32 (1, 1, T, T).
+
+    Raises:
+        ValueError: if `length` is None, as the length of a `keras.Input` is.
     """
+    if length is None:
+        raise ValueError(
+            "length: expected an integer, a scalar tensor, or ids (B, T), got None; pass the ids "
+            "themselves: causal_mask(ids)."
+        )
+    if isinstance(length, keras.KerasTensor):
+        ones = ops.max(ops.ones_like(length), axis=0, keepdims=True)  # (1, T)
+        positions = ops.cumsum(ones, axis=1)
+        hidden = ops.greater(ops.expand_dims(positions, 1), ops.expand_dims(positions, 2))
+        return ops.where(ops.expand_dims(hidden, 1), HIDDEN, 0.0)
+    if len(getattr(length, "shape", ())) == 2:
+        length = ops.shape(length)[1]
     ones = ops.ones((length, length), dtype="float32")
-    return ((1.0 - _lower_triangle(ones)) * HIDDEN)[None, None, :, :]
+    return ops.expand_dims((1.0 - _lower_triangle(ones)) * HIDDEN, axis=(0, 1))
 
 
 def beam_mask(beams: Tensor) -> Tensor:

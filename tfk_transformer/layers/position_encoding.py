@@ -5,6 +5,7 @@ import numpy as np
 from keras import ops
 
 from tfk_transformer.array_types import Shape, Tensor
+from tfk_transformer.keras_internals import take_rows
 from tfk_transformer.layers.dropout import Dropout
 from tfk_transformer.layers.layer_norm import NORMS
 
@@ -54,6 +55,12 @@ def position_table(encoding: str, length: int, model_dim: int, offset: int = 0) 
     if encoding == "sinusoidal_paper_halves":
         return np.concatenate([table[:, ::2], table[:, 1::2]], axis=1)
     return table
+
+
+def _first_rows(table: Tensor, length: Tensor) -> Tensor:
+    if keras.backend.backend() == "jax" and not isinstance(length, int):
+        return take_rows(table, ops.arange(length))  # JAX slices by numbers only
+    return table[:length]
 
 
 @keras.saving.register_keras_serializable(package="tfk_transformer")
@@ -144,7 +151,8 @@ class Positions(keras.layers.Layer):
             ValueError: if T without the prefix is known and above `max_length`.
         """
         length = embedded.shape[1]
-        if length is not None and length > self.prefix + self.max_length:
+        # JAX has expressions for unknown lengths.
+        if isinstance(length, int) and length > self.prefix + self.max_length:
             raise ValueError(
                 f"sequence length: expected at most max_length={self.max_length} tokens, got "
                 f"{length - self.prefix}; shorten it or "
@@ -154,9 +162,9 @@ class Positions(keras.layers.Layer):
         if self.table is not None:
             table = self._table(embedded.dtype)
             if positions is None:
-                encoding = table[: ops.shape(embedded)[1]]
+                encoding = _first_rows(table, ops.shape(embedded)[1])
             else:
-                encoding = ops.take(table, positions, axis=0)
+                encoding = take_rows(table, positions)
             total = total + encoding
         return self.sum_dropout(self._normalized(total), training=training)
 

@@ -9,6 +9,7 @@ import numpy as np
 from keras import ops
 
 from tfk_transformer.array_types import Shape, Tensor
+from tfk_transformer.keras_internals import take_rows
 from tfk_transformer.layers.masks import as_additive
 
 
@@ -114,7 +115,7 @@ class RelativePositions(keras.layers.Layer):
         most = self.max_distance
         buckets = bucket_table(self.buckets, most, self.bidirectional)
         chosen = ops.take(ops.convert_to_tensor(buckets), ops.clip(distances, -most, most) + most)
-        biases = ops.take(ops.cast(self.table, "float32"), chosen, axis=0)  # (T, S, H)
+        biases = take_rows(ops.cast(self.table, "float32"), chosen)  # (T, S, H)
         return ops.transpose(biases, (2, 0, 1))[None]
 
     def get_config(self) -> dict[str, object]:

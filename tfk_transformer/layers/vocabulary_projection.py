@@ -1,9 +1,23 @@
-"""The projection from decoder outputs to a logit for every token of the vocabulary."""
+"""Both ends of a model: embeddings of tokens, and the projection to a logit for each token."""
 
 import keras
 from keras import ops
 
 from tfk_transformer.array_types import Shape, Tensor
+from tfk_transformer.keras_internals import take_rows
+
+
+@keras.saving.register_keras_serializable(package="tfk_transformer")
+class Embedding(keras.layers.Embedding):
+    """A `keras.layers.Embedding` with a dense gradient; see `take_rows`.
+
+    As Keras quantizes no subclasses, a projection with a tied table reads float32.
+    """
+
+    def call(self, inputs: Tensor) -> Tensor:
+        """Map ids (B, T) to vectors (B, T, D), in the compute dtype."""
+        rows = take_rows(self.embeddings, ops.cast(inputs, "int32"))
+        return ops.cast(rows, self.compute_dtype)
 
 
 @keras.saving.register_keras_serializable(package="tfk_transformer")

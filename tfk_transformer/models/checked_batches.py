@@ -10,13 +10,16 @@ import copy
 import functools
 import re
 import types
+import warnings
 import weakref
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 import keras
+import numpy as np
 
 from tfk_transformer.array_types import Tensor, value_outside
+from tfk_transformer.constants import START_ID
 
 LABELS_NAME = "labels"
 
@@ -52,7 +55,43 @@ class IdRange(NamedTuple):
         return f"{self.name}: expected ids from 0 to {self.size - 1}, got {value}; {reason}."
 
 
-def checked(data: Any, ranges: tuple[IdRange, ...]) -> Any:
+class TargetCheck:
+    """Warn of targets in the first batch of `fit` from which a model cannot learn to translate.
+
+    Args:
+        name: the name of the target among the inputs.
+        has_start: whether targets begin with the start token.
+    """
+
+    def __init__(self, name: str, has_start: bool) -> None:
+        self.name = name
+        self.has_start = has_start
+        self.done = False
+
+    def __call__(self, target: Tensor, labels: Tensor) -> None:
+        """Check ids (B, T) and labels (B, T) of a batch, unless a batch was checked before."""
+        if self.done or labels is None:
+            return
+        self.done = True
+        target, labels = map(keras.ops.convert_to_numpy, (target, labels))
+        tokens = target[target.any(axis=1)] if target.ndim == 2 else target[:0]
+        if tokens.size and np.array_equal(target, labels):
+            warnings.warn(
+                f"labels: expected the tokens that follow those of {self.name}, got the same ids; "
+                f"pass ids[:, :-1] as {self.name} and ids[:, 1:] as labels.",
+                stacklevel=2,
+            )
+        elif tokens.size and self.has_start and (tokens[:, 0] != START_ID).any():
+            row = tokens[tokens[:, 0] != START_ID][0]
+            warnings.warn(
+                f"{self.name}: expected rows that begin with the start token, {START_ID}, got "
+                f"{row[0]}; put {START_ID} before the tokens of each target, and leave it out of "
+                "the labels.",
+                stacklevel=2,
+            )
+
+
+def checked(data: Any, ranges: tuple[IdRange, ...], target_check: TargetCheck | None = None) -> Any:
     """Return data with the same batches that raises an error for ids outside of their ranges.
 
     Args:
@@ -60,6 +99,7 @@ def checked(data: Any, ranges: tuple[IdRange, ...]) -> Any:
             torch. Other data is returned as it is.
         ranges: the range of each input by name, and of "labels". The first range is that of a
             model's only input.
+        target_check: warns of the first batch. Defaults to None: no warning.
 
     Returns:
         Data for `fit`, `evaluate` or `predict`. A step reports the error as `plain_errors` expects
@@ -70,14 +110,14 @@ def checked(data: Any, ranges: tuple[IdRange, ...]) -> Any:
     classes = {
         f"{base.__module__.partition('.')[0]}.{base.__name__}" for base in type(data).__mro__
     }
-    check = functools.partial(check_batch, ranges)
+    check = functools.partial(check_batch, ranges, target_check)
     result: Any = data
     if isinstance(data, keras.utils.PyDataset):
         result = _CheckedSequence(data, check)
     elif isinstance(data, types.GeneratorType):
         result = (check(batch) for batch in data)
     elif "tensorflow.DatasetV2" in classes:
-        result = _checked_dataset(data, ranges)
+        result = _checked_dataset(data, ranges, target_check)
     elif "torch.DataLoader" in classes:
         result = copy.copy(data)
         result.collate_fn = functools.partial(_collate, data.collate_fn, check)
@@ -86,14 +126,18 @@ def checked(data: Any, ranges: tuple[IdRange, ...]) -> Any:
     return result
 
 
-def check_batch(ranges: tuple[IdRange, ...], batch: Any) -> Any:
+def check_batch(ranges: tuple[IdRange, ...], target_check: TargetCheck | None, batch: Any) -> Any:
     """Check a batch of arrays, and return it.
 
     Raises:
         ValueError: if an id is outside of its range.
     """
-    for id_range, ids in _ranges_and_ids(ranges, batch):
-        id_range.check(ids)
+    arrays = _named_arrays(ranges, batch)
+    for id_range in ranges:
+        if id_range.name in arrays:
+            id_range.check(arrays[id_range.name])
+    if target_check:
+        target_check(arrays.get(target_check.name), arrays.get(LABELS_NAME))
     return batch
 
 
@@ -141,18 +185,32 @@ def _collate(collate: Any, check: functools.partial[Any], rows: Any) -> Any:
     return check(collate(rows))
 
 
-def _checked_dataset(dataset: Any, ranges: tuple[IdRange, ...]) -> Any:
+def _checked_dataset(
+    dataset: Any, ranges: tuple[IdRange, ...], target_check: TargetCheck | None
+) -> Any:
     import tensorflow as tf
 
     @tf.autograph.experimental.do_not_convert
-    def check(*parts: Any) -> Any:
-        batch = parts if isinstance(dataset.element_spec, tuple) else parts[0]
-        for id_range, ids in _ranges_and_ids(ranges, batch):
-            if isinstance(ids, tf.Tensor) and (ids.dtype.is_integer or ids.dtype.is_floating):
-                _assert_range(id_range, tf.cast(ids, tf.int64))
+    def check(index: Tensor, batch: Any) -> Any:
+        arrays = {
+            name: array
+            for name, array in _named_arrays(ranges, batch).items()
+            if isinstance(array, tf.Tensor) and (array.dtype.is_integer or array.dtype.is_floating)
+        }
+        for id_range in ranges:
+            if id_range.name in arrays:
+                _assert_range(id_range, tf.cast(arrays[id_range.name], tf.int64))
+        if target_check and {target_check.name, LABELS_NAME} <= arrays.keys():
+            ids = [arrays[target_check.name], arrays[LABELS_NAME]]
+            tf.cond(
+                tf.equal(index, 0),
+                lambda: tf.numpy_function(target_check, ids, []),
+                lambda: tf.no_op(),
+            )
         return batch
 
-    return dataset.map(check).prefetch(1)  # checks a batch while a step reads the one before
+    # Checks a batch while a step reads the one before.
+    return dataset.enumerate().map(check).prefetch(1)
 
 
 def _assert_range(id_range: IdRange, ids: Tensor) -> None:
@@ -167,11 +225,8 @@ def _assert_range(id_range: IdRange, ids: Tensor) -> None:
     tf.debugging.Assert(in_range, [tf.strings.join([before, value, after])])
 
 
-def _ranges_and_ids(ranges: tuple[IdRange, ...], batch: Any) -> Iterator[tuple[IdRange, Tensor]]:
-    """Yield each array of a batch that has a range."""
+def _named_arrays(ranges: tuple[IdRange, ...], batch: Any) -> dict[str, Tensor]:
+    """Return the arrays of a batch by name."""
     inputs, labels, _ = keras.utils.unpack_x_y_sample_weight(batch)
     arrays = dict(inputs) if isinstance(inputs, Mapping) else {ranges[0].name: inputs}
-    arrays[LABELS_NAME] = labels
-    for id_range in ranges:
-        if arrays.get(id_range.name) is not None:
-            yield id_range, arrays[id_range.name]
+    return {n: array for n, array in {**arrays, LABELS_NAME: labels}.items() if array is not None}

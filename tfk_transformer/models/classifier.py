@@ -27,6 +27,8 @@ class Classifier(ConfiguredModel):
     A call, `fit`, `evaluate` and `predict` check names, rank and type of their inputs, and that all
     ids are within the vocabulary. `fit` and `evaluate` also check the classes of a sparse loss.
 
+    A subclass can replace the class of its stack, `encoder_type`.
+
     Args:
         config: sizes and options.
         **kwargs: arguments of `keras.Model`, for instance `dtype="mixed_bfloat16"`.
@@ -37,13 +39,14 @@ class Classifier(ConfiguredModel):
 
     config_type = ClassifierConfig
     config: ClassifierConfig
+    encoder_type = Encoder
 
     def __init__(self, config: ClassifierConfig, **kwargs: Any) -> None:
         super().__init__(config, **kwargs)
         dtype = {"dtype": self.dtype_policy}
         self.source_embedding = self._embedding("source_embedding", config.vocab_size)
         self.source_positions = self._positions("source_positions")
-        self.encoder = Encoder(
+        self.encoder = self.encoder_type(
             config,
             config.encoder_layers,
             config.encoder_final_norm,
@@ -86,8 +89,13 @@ class Classifier(ConfiguredModel):
         encoded = self._encode(source, real, training).output
         # The mean over the real tokens of each row; 0 for a row of padding.
         weights = real / ops.maximum(ops.sum(real, axis=1, keepdims=True), 1.0)  # (B, S)
-        weights = ops.cast(weights, encoded.dtype)[:, :, None]
+        # Not [:, :, None], which LiteRT could run only with an operator of TensorFlow.
+        weights = ops.expand_dims(ops.cast(weights, encoded.dtype), axis=-1)
         return self.head(ops.sum(encoded * weights, axis=1))
+
+    def _output_spec(self, inputs: Tensor) -> keras.KerasTensor:
+        ids = inputs["source"] if isinstance(inputs, Mapping) else inputs
+        return keras.KerasTensor((ids.shape[0], self.config.num_classes), self.compute_dtype)
 
     def attention_maps(self, inputs: Tensor) -> list[Tensor]:
         """Return each layer's attention weights, float32 (B, H, S, S), for the inputs of a call."""

@@ -1,9 +1,10 @@
 """Keras models with a configuration and named weights."""
 
+import contextlib
 import functools
 import inspect
 from collections.abc import Callable, Mapping
-from typing import Any, Self
+from typing import Any, NoReturn, Self
 
 import keras
 import numpy as np
@@ -12,19 +13,29 @@ from tfk_transformer.array_types import Tensor
 from tfk_transformer.config.model_options import ModelOptions
 from tfk_transformer.config.presets import PRESETS
 from tfk_transformer.config.words import nearest, shorten
+from tfk_transformer.keras_internals import all_layers, select_policies
 from tfk_transformer.layers.position_encoding import Positions
 from tfk_transformer.layers.relative_positions import RelativeOptions
+from tfk_transformer.layers.vocabulary_projection import Embedding
 from tfk_transformer.losses import LabelSmoothedCrossentropy
-from tfk_transformer.models.checked_batches import LABELS_NAME, IdRange, checked, plain_errors
+from tfk_transformer.models.checked_batches import (
+    LABELS_NAME,
+    IdRange,
+    TargetCheck,
+    checked,
+    plain_errors,
+)
+from tfk_transformer.models.inputs import check_from_logits
 
+CHECKED_ROWS = 256  # of the arrays of `fit`, by a `TargetCheck`
 SPARSE_LOSSES = ("sparse_categorical_crossentropy", keras.losses.sparse_categorical_crossentropy)
 
 
 class ConfiguredModel(keras.Model):
     """Base of the models that a configuration describes.
 
-    All sizes are in the configuration, so `build()` needs no input shape, and `summary()` builds
-    the model. `build()` does nothing if the model is built.
+    All sizes are in the configuration, so `build()` needs no input shape. `summary`, `fit`,
+    `load_weights` and `save_weights` build the model. `build()` does nothing if the model is built.
 
     Args:
         config: the configuration, of the class `config_type`.
@@ -41,6 +52,9 @@ class ConfiguredModel(keras.Model):
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Self:
         """Return a model whose `build` can be called again, and needs no input shape."""
+        parameters = inspect.signature(cls.__init__).parameters
+        if not args and "config" not in kwargs and "config" in parameters:
+            _check_config(None, cls.config_type, f"only {', '.join(kwargs)}" if kwargs else "none")
         model = super().__new__(cls, *args, **kwargs)
         # Keras has wrapped the method of the class, to record the shapes that an export traces.
         model.build = _build_once(model, model.build)
@@ -77,15 +91,67 @@ class ConfiguredModel(keras.Model):
         self.check_inputs(inputs)
         return super().__call__(inputs, *args, **kwargs)
 
+    @functools.wraps(keras.Model.compute_output_spec)
+    def compute_output_spec(self, inputs: Tensor, *args: Any, **kwargs: Any) -> Any:
+        """Return the shape and the type of the output; see `keras.Model`."""
+        # With PyTorch, Keras would call the model with 83 tokens, which may exceed `max_length`.
+        spec = self._output_spec(inputs) if keras.backend.backend() == "torch" else None
+        if spec is None or kwargs.get("with_output") or not self._has_library_call:
+            return super().compute_output_spec(inputs, *args, **kwargs)
+        return spec
+
+    def _output_spec(self, inputs: Tensor) -> keras.KerasTensor | None:
+        return None
+
+    @property
+    def _has_library_call(self) -> bool:
+        """Whether the output is known: of a subclass with its own `call` it is not."""
+        return type(self).call.__module__.startswith("tfk_transformer.")
+
+    @functools.wraps(keras.Model.compile)
+    def compile(self, *args: Any, **kwargs: Any) -> None:
+        """Check that loss and metrics fit the output of the model; see `keras.Model`."""
+        if keras.backend.backend() == "jax" and self.activity_regularizer is not None:
+            raise ValueError(
+                "activity_regularizer: expected None for a model with JAX, where Keras leaves it "
+                "out of the loss; call add_loss in a subclass."
+            )
+        arguments = inspect.signature(keras.Model.compile).bind(self, *args, **kwargs).arguments
+        if self._has_library_call:
+            logits = getattr(self.config, "output", "logits") == "logits"
+            for name in ("loss", "metrics", "weighted_metrics"):
+                check_from_logits(name, arguments.get(name), logits)
+        super().compile(*args, **kwargs)
+
+    def compile_from_config(self, config: dict[str, Any]) -> None:
+        """Compile a loaded model; see `keras.Model`."""
+        if type(self).compile is not ConfiguredModel.compile:  # of a subclass
+            super().compile_from_config(config)  # Keras warns that it compiles nothing
+            return
+        self.compile(**keras.saving.deserialize_keras_object(config))
+        if self.built:
+            self.optimizer.build(self.trainable_variables)
+
     @functools.wraps(keras.Model.fit)
     def fit(self, x: Tensor = None, *args: Any, **kwargs: Any) -> keras.callbacks.History:
-        """Train on arrays or data whose ids are checked; see `keras.Model`."""
+        """Train on arrays, batches or other data, whose ids are checked; see `keras.Model`.
+
+        A fit that starts with epoch 0 reads the next epochs of a `TokenBatches`; one that resumes
+        with a later epoch, also by `BackupAndRestore`, reads the batches of that epoch.
+        """
         signature = inspect.signature(keras.Model.fit)
         arguments = signature.bind(self, x, *args, **kwargs).arguments
         del arguments["self"]
+        self._build_in_scope()
+        if _is_batches(x):
+            callbacks = keras.tree.flatten(arguments.get("callbacks") or [])
+            arguments["callbacks"] = [_epoch_order(x), *callbacks]
+            arguments["shuffle"] = False  # the batches are already shuffled
+        elif not (_is_arrays(x) or isinstance(x, keras.utils.PyDataset)):
+            arguments.setdefault("shuffle", False)  # Keras only warns that it shuffles no data set
         validation = arguments.get("validation_data")
         with plain_errors(self):
-            arguments["x"] = self._checked(x, arguments.get("y"))
+            arguments["x"] = self._checked(x, arguments.get("y"), self._target_check)
             if isinstance(validation, tuple | list):
                 self._checked(*validation[:2])
             elif validation is not None:
@@ -100,7 +166,16 @@ class ConfiguredModel(keras.Model):
 
     @functools.wraps(keras.Model.predict)
     def predict(self, x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-        """Predict for arrays or data whose ids are checked; see `keras.Model`."""
+        """Predict for arrays or data whose ids are checked; see `keras.Model`.
+
+        Raises:
+            ValueError: for a `TokenBatches`, whose batches differ in length.
+        """
+        if _is_batches(x):
+            raise ValueError(
+                f"x: expected arrays or a data set, got a {type(x).__name__}; "
+                "batches.predict(model) yields the prediction for each pair, in their order."
+            )
         with plain_errors(self):
             return super().predict(self._checked(x), *args, **kwargs)
 
@@ -128,7 +203,11 @@ class ConfiguredModel(keras.Model):
         input_signature: Any = None,
         **kwargs: Any,
     ) -> None:
-        """Export the model, by default for ids of any shape; see `keras.Model`."""
+        """Export the model, by default for ids of any shape; see `keras.Model`.
+
+        Raises:
+            ValueError: for an export without fixed shapes that PyTorch does not support.
+        """
         if input_signature is None:
             shapes = self.input_shapes
             spec = functools.partial(keras.InputSpec, dtype=self.input_dtype)
@@ -137,45 +216,78 @@ class ConfiguredModel(keras.Model):
                 if isinstance(shapes, Mapping)
                 else [spec(shape=shapes)]
             )
+        if keras.backend.backend() == "torch":
+            _check_torch_export(format, input_signature)
         super().export(filepath, format, verbose, input_signature, **kwargs)
 
-    def _checked(self, x: Tensor, y: Tensor = None) -> Any:
+    def _checked(self, x: Tensor, y: Tensor = None, target_check: TargetCheck | None = None) -> Any:
         """Check arrays, and return them; or return data whose batches are checked.
 
         Raises:
-            ValueError: if the arrays are not inputs and labels of this model, or `x` is a
-                `TokenBatches`.
+            ValueError: if the arrays are not inputs and labels of this model.
         """
-        if hasattr(x, "dataset") and hasattr(x, "sequence"):
-            raise ValueError(
-                f"x: expected arrays or a data set, got a {type(x).__name__}; pass "
-                "batches.dataset(), or batches.sequence() under a backend without TensorFlow, "
-                "with shuffle=False."
-            )
         checks_labels = _reads_ids(getattr(self, "loss", None))
         ranges = tuple(r for r in self.id_ranges if checks_labels or r.name != LABELS_NAME)
-        # Otherwise, a data set, a sequence or a generator.
-        if isinstance(x, Mapping | list | tuple) or hasattr(x, "shape"):
-            self.check_inputs(x)
-            for id_range in ranges:
-                if id_range.name == LABELS_NAME:
-                    id_range.check(y)
-            return x
-        return x if x is None else checked(x, ranges)
+        if not _is_arrays(x):
+            if _is_batches(x):
+                x = x.dataset() if keras.backend.backend() == "tensorflow" else x.sequence()
+            return x if x is None else checked(x, ranges, target_check)
+        self.check_inputs(x)
+        for id_range in ranges:
+            if id_range.name == LABELS_NAME:
+                id_range.check(y)
+        if target_check and y is not None:
+            target = x[target_check.name] if isinstance(x, Mapping) else x
+            target_check(target[:CHECKED_ROWS], y[:CHECKED_ROWS])
+        return x
+
+    @property
+    def _target_check(self) -> TargetCheck | None:
+        """The check of the first targets of `fit`. None for a model without targets."""
+        *_, target, labels = self.id_ranges
+        has_start = target.name == "target"
+        return None if labels.classes else TargetCheck(target.name, has_start)
+
+    def _build_in_scope(self) -> None:
+        """Build the model where the strategy of `tf.distribute` that it was compiled with is."""
+        if not self.built:
+            strategy = getattr(self, "distribute_strategy", None)  # only with TensorFlow
+            with strategy.scope() if strategy else contextlib.nullcontext():
+                self.build()
+
+    @property
+    def enable_lora(self) -> NoReturn:
+        """Raise an AttributeError that names the layers with LoRA."""
+        raise AttributeError(
+            f"enable_lora: expected a Dense or Embedding layer, got a {type(self).__name__}; call "
+            "enable_lora of the embeddings, and of feed_forward.inner and feed_forward.outer in "
+            "each layer."
+        )
+
+    @functools.wraps(keras.Model.load_weights)
+    def load_weights(self, *args: Any, **kwargs: Any) -> None:
+        """Build the model if needed, then load weights; see `keras.Model`."""
+        self._build_in_scope()
+        super().load_weights(*args, **kwargs)
+
+    @functools.wraps(keras.Model.save_weights)
+    def save_weights(self, *args: Any, **kwargs: Any) -> None:
+        """Build the model if needed, then save weights; see `keras.Model`."""
+        self._build_in_scope()
+        super().save_weights(*args, **kwargs)
 
     @functools.wraps(keras.Model.summary)
     def summary(self, *args: Any, **kwargs: Any) -> None:
         """Build the model if needed, then print its layers and parameters; see `keras.Model`."""
-        if not self.built:
-            self.build()
+        self._build_in_scope()
         super().summary(*args, **kwargs)
 
-    def _embedding(self, name: str, vocab_size: int, tied: bool = False) -> keras.layers.Embedding:
+    def _embedding(self, name: str, vocab_size: int, tied: bool = False) -> Embedding:
         # Embeddings have unit variance when positions are added. If tied, logits have unit variance
         # for normalized activations.
         scaled = self.config.scale_embeddings or tied
         stddev = self.config.model_dim**-0.5 if scaled else 1.0
-        return keras.layers.Embedding(
+        return Embedding(
             vocab_size,
             self.config.model_dim,
             keras.initializers.RandomNormal(stddev=stddev),
@@ -245,7 +357,16 @@ class ConfiguredModel(keras.Model):
 
     def get_config(self) -> dict[str, object]:
         """Return the arguments of the constructor, the configuration as a plain dictionary."""
-        return {**super().get_config(), "config": self.config.model_dump(mode="json")}
+        arguments = {**super().get_config(), "config": self.config.model_dump(mode="json")}
+        differing = {  # of quantized layers, for instance
+            layer.path: layer.dtype_policy
+            for layer in all_layers(self)
+            if layer.path and layer.dtype_policy.name != self.dtype_policy.name
+        }
+        if differing:
+            policies = keras.dtype_policies.DTypePolicyMap(self.dtype_policy, differing)
+            arguments["dtype"] = keras.dtype_policies.serialize(policies)
+        return arguments
 
     @classmethod
     def from_config(
@@ -256,13 +377,69 @@ class ConfiguredModel(keras.Model):
         return cls(cls.config_type(**config["config"]), **arguments)
 
 
+def _check_torch_export(format: str, input_signature: Any) -> None:
+    """Refuse what Keras exports with PyTorch only to fail later, or for one token only."""
+    if format == "tf_saved_model" and isinstance(input_signature[0], Mapping):
+        raise ValueError(
+            'format: expected "onnx", "openvino" or "torch" for several inputs with PyTorch, got '
+            '"tf_saved_model"; export with TensorFlow or JAX.'
+        )
+    shapes = [tuple(spec.shape) for spec in keras.tree.flatten(input_signature)]
+    if format in ("onnx", "torch", "litert") and any(None in shape for shape in shapes):
+        raise ValueError(
+            f"input_signature: expected fixed shapes with PyTorch, got {shapes[0]}; pass for "
+            'instance keras.InputSpec("int32", shape=(8, 32), name="source") for each input.'
+        )
+
+
 def _build_once(model: ConfiguredModel, build: Callable[[Any], None]) -> Callable[..., None]:
     @functools.wraps(build)
     def build_once(input_shape: object = None) -> None:
         if not model.built:
             build(model.input_shapes)
+            select_policies(model)
+            if keras.backend.backend() == "tensorflow":
+                _name_listed_layers(model)
 
     return build_once
+
+
+def _name_listed_layers(model: ConfiguredModel) -> None:
+    """Make the layers in lists attributes as well: TensorFlow's checkpoints do not contain lists.
+
+    The name of the list precedes these names, so `.keras` files still contain the list.
+    """
+    for layer in all_layers(model):
+        for name, value in list(vars(layer).items()):
+            if isinstance(value, list) and not name.startswith("_"):
+                for index, item in enumerate(value):
+                    if isinstance(item, keras.layers.Layer):
+                        setattr(layer, f"{name}_{index}", item)
+
+
+def _is_arrays(x: object) -> bool:
+    """Return whether data is arrays: not a data set, a sequence or a generator."""
+    return isinstance(x, Mapping | list | tuple) or hasattr(x, "shape")
+
+
+def _is_batches(x: object) -> bool:
+    """Return whether data is a `TokenBatches`, whose module imports models."""
+    return hasattr(x, "dataset") and hasattr(x, "sequence")
+
+
+def _epoch_order(batches: Any) -> keras.callbacks.Callback:
+    """Return a callback that sets the epoch of the batches, which Keras reads now and then.
+
+    It reads them to determine shapes, and begins with a later epoch to resume a training run.
+    """
+    next_epoch = batches.epoch
+    first: list[int] = []
+
+    def begin(epoch: int, logs: object = None) -> None:
+        first.append(epoch)
+        batches.epoch = epoch + (next_epoch if first[0] == 0 else 0)
+
+    return keras.callbacks.LambdaCallback(on_epoch_begin=begin)
 
 
 def _reads_ids(loss: object) -> bool:
@@ -272,7 +449,7 @@ def _reads_ids(loss: object) -> bool:
     return isinstance(loss, LabelSmoothedCrossentropy) or loss in SPARSE_LOSSES
 
 
-def _check_config(config: object, config_type: type[ModelOptions]) -> None:
+def _check_config(config: object, config_type: type[ModelOptions], value: str = "") -> None:
     if isinstance(config, config_type):
         return
     name = config_type.__name__
@@ -280,7 +457,9 @@ def _check_config(config: object, config_type: type[ModelOptions]) -> None:
     sizes = ", ".join(
         f"{field}=..." for field, info in config_type.model_fields.items() if info.is_required()
     )
-    value = repr(config) if isinstance(config, str) else f"a value of type {type(config).__name__}"
+    if not value:
+        name_of_type = f"a value of type {type(config).__name__}"
+        value = repr(config) if isinstance(config, str) else name_of_type
     raise ValueError(
         f'config: expected a {name}, got {value}; make one with {name}.preset("{preset}", {sizes}).'
     )

@@ -27,6 +27,8 @@ class LanguageModel(TokenModel):
     A call, `fit`, `evaluate` and `predict` check rank and type of the ids, and that all ids are
     within the vocabulary. `fit` and `evaluate` also check the labels of a loss that reads ids.
 
+    A subclass can replace the class of its stack, `decoder_type`.
+
     Args:
         config: sizes and options.
         **kwargs: arguments of `keras.Model`, for instance `dtype="mixed_bfloat16"`.

@@ -1,9 +1,13 @@
 """Models that predict tokens: decoder, projection to the vocabulary, and how they are trained."""
 
-from collections.abc import Iterable, Sequence
+import contextlib
+import functools
+import inspect
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import keras
+import numpy as np
 from keras import ops
 
 from tfk_transformer.array_types import Tensor
@@ -11,8 +15,8 @@ from tfk_transformer.config.model_options import LanguageModelConfig, Transforme
 from tfk_transformer.keras_internals import has_loss_weights
 from tfk_transformer.layers.decoder import Decoded, Decoder
 from tfk_transformer.layers.relative_positions import StepPositions, key_positions
-from tfk_transformer.layers.vocabulary_projection import VocabularyProjection
-from tfk_transformer.losses import LabelSmoothedCrossentropy, shared_by_devices
+from tfk_transformer.layers.vocabulary_projection import Embedding, VocabularyProjection
+from tfk_transformer.losses import LabelSmoothedCrossentropy, shared_by_devices, token_weights
 from tfk_transformer.models.configured_model import ConfiguredModel
 from tfk_transformer.models.search_steps import Beams, Step, Stepper, restrict_logits
 
@@ -24,6 +28,8 @@ class TokenModel(ConfiguredModel):
     """
 
     config: TransformerConfig | LanguageModelConfig
+    decoder_type = Decoder
+    _token_weights: np.ndarray | None = None  # (vocab_size,), during `fit` with `class_weight`
 
     def named_members(self) -> dict[str, "TokenModel"]:
         """Return the members of an ensemble, or this model, by their prefix in `named_weights`."""
@@ -34,13 +40,13 @@ class TokenModel(ConfiguredModel):
         vocab_size: int,
         cross_attention: bool,
         tied: bool,
-        embedding: keras.layers.Embedding | None = None,
+        embedding: Embedding | None = None,
     ) -> None:
         c = self.config
         dtype = {"dtype": self.dtype_policy}
         self.target_embedding = embedding or self._embedding("target_embedding", vocab_size, tied)
         self.target_positions = self._positions("target_positions", len(c.target_prefix))
-        self.decoder = Decoder(
+        self.decoder = self.decoder_type(
             c.decoder_options(),
             c.decoder_layers,
             c.decoder_final_norm,
@@ -55,7 +61,7 @@ class TokenModel(ConfiguredModel):
         )
 
     def _build_all(
-        self, embeddings: Iterable[keras.layers.Embedding], layers: Iterable[keras.layers.Layer]
+        self, embeddings: Iterable[Embedding], layers: Iterable[keras.layers.Layer]
     ) -> None:
         """Make all weights. Their shapes follow from the configuration."""
         for embedding in {id(e): e for e in embeddings}.values():
@@ -83,6 +89,12 @@ class TokenModel(ConfiguredModel):
             predictions = ops.softmax(ops.cast(predictions, "float32"), axis=-1)
         return (predictions, output) if with_output else predictions
 
+    def _output_spec(self, inputs: Tensor) -> keras.KerasTensor:
+        ids = inputs["target"] if isinstance(inputs, Mapping) else inputs
+        logits = getattr(self.config, "output", "") == "logits"  # an ensemble has no such option
+        dtype = self.compute_dtype if logits else "float32"
+        return keras.KerasTensor((*ids.shape, self.config.target_vocab_size), dtype)
+
     @property
     def _joins_loss(self) -> bool:
         """Whether a training step computes loss and projection together; see `forward_pass`."""
@@ -95,6 +107,7 @@ class TokenModel(ConfiguredModel):
             and self.config.output == "logits"
             and not self.projection.use_bias
             and not has_loss_weights(self)
+            and self.activity_regularizer is None  # it would regularize the decoder's output too
             and not shared_by_devices()
         )
 
@@ -104,19 +117,77 @@ class TokenModel(ConfiguredModel):
         The arguments depend on the backend. Where `forward_pass` joins loss and
         projection, this is the step of Keras with `forward_pass`.
         """
-        inputs, labels, weights = keras.utils.unpack_x_y_sample_weight(arguments[-1])
-        if weights is not None or not self._joins_loss:
-            return super().train_step(*arguments)
+        inputs, labels, weights = self.unpack_batch(arguments[-1])
+        if not self._joins_loss:
+            return super().train_step(*arguments[:-1], (inputs, labels, weights))
         import tensorflow as tf
 
         with tf.GradientTape() as tape:
-            predictions, loss = forward_pass(self, inputs, labels)
+            predictions, loss = forward_pass(self, inputs, labels, weights)
             scaled = self.optimizer.scale_loss(loss)
         gradients = tape.gradient(scaled, self.trainable_weights)
         self.optimizer.apply(gradients, self.trainable_weights)
         loss_mean = next(metric for metric in self.metrics if metric.name == "loss")
         loss_mean.update_state(loss, sample_weight=ops.shape(labels)[0])
-        return self.compute_metrics(inputs, labels, predictions)
+        return self.compute_metrics(inputs, labels, predictions, weights)
+
+    @functools.wraps(keras.Model.fit)
+    def fit(self, *args: Any, **kwargs: Any) -> keras.callbacks.History:
+        """Train the model; `class_weight` has weights by token id. See `keras.Model`."""
+        arguments = inspect.signature(keras.Model.fit).bind(self, *args, **kwargs).arguments
+        # Keras would take rows of labels (B, T) for one-hot vectors.
+        with self._weighing_tokens(arguments.pop("class_weight", None)):
+            return super().fit(**{name: arguments[name] for name in arguments if name != "self"})
+
+    @functools.wraps(keras.Model.train_on_batch)
+    def train_on_batch(
+        self,
+        x: Tensor,
+        y: Tensor = None,
+        sample_weight: Tensor = None,
+        class_weight: Mapping[int, float] | None = None,
+        return_dict: bool = False,
+    ) -> Tensor:
+        """Train on a batch; `class_weight` has weights by token id. See `keras.Model`."""
+        with self._weighing_tokens(class_weight):
+            _, _, weights = self.unpack_batch((x, y, sample_weight))
+        return super().train_on_batch(x, y, weights, return_dict=return_dict)
+
+    def unpack_batch(self, batch: Any) -> tuple[Tensor, Tensor, Tensor]:
+        """Return inputs, labels, and the weights of rows or tokens, if any, of a training batch.
+
+        The weights include the `class_weight` of `fit`.
+        """
+        inputs, labels, weights = keras.utils.unpack_x_y_sample_weight(batch)
+        if self._token_weights is not None:
+            by_label = ops.take(self._token_weights, ops.cast(labels, "int32"), axis=0)
+            weights = by_label * token_weights(labels, weights)
+        return inputs, labels, weights
+
+    @contextlib.contextmanager
+    def _weighing_tokens(self, class_weight: Mapping[int, float] | None) -> Iterator[None]:
+        """Weigh the tokens of training batches by their ids in this block.
+
+        Raises:
+            ValueError: if a key is not an id of a token.
+        """
+        if class_weight is None:
+            yield
+            return
+        size = self.id_ranges[-1].size
+        if outside := [token for token in class_weight if token not in range(size)]:
+            raise ValueError(
+                f"class_weight: expected weights by token id, from 0 to {size - 1}, got the key "
+                f"{outside[0]!r}."
+            )
+        weights = np.ones(size, "float32")
+        weights[list(class_weight)] = list(class_weight.values())
+        self._token_weights = weights
+        self.train_function = None  # a compiled step contains the weights
+        try:
+            yield
+        finally:
+            self._token_weights = self.train_function = None
 
     def decode(self, inputs: Tensor, training: bool | None = None) -> Decoded:
         """Return the decoder's output (B, T, D) and attention weights, for the inputs of a call."""
@@ -199,7 +270,7 @@ class TokenModel(ConfiguredModel):
         cross = decoded.cross_weights[-1]
         attention = (
             None
-            if cross is None
+            if not self.decoder.cross_attention
             else ops.reshape(
                 ops.mean(cross, axis=1)[:, -1], (batch, num_beams, ops.shape(cross)[-1])
             )
@@ -212,31 +283,34 @@ class TokenModel(ConfiguredModel):
         return Step(self.logits(output), cache, attention)
 
 
-def forward_pass(model: keras.Model, inputs: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+def forward_pass(
+    model: keras.Model, inputs: Tensor, labels: Tensor, weights: Tensor = None
+) -> tuple[Tensor, Tensor]:
     """Compute the predictions and the loss of a batch in training.
 
     Under TensorFlow on one device, `LabelSmoothedCrossentropy` is joined with the projection of a
     `TokenModel` to the vocabulary, see `LabelSmoothedCrossentropy.of_projection`. The loss and its
-    gradients are the same either way. Nothing is joined if there are sample weights, weights or
-    losses of layers, or an output bias, or if a subclass replaces `call` or `compute_loss`.
+    gradients are the same either way. Nothing is joined if there are weights or losses of layers,
+    or an output bias, or if a subclass replaces `call` or `compute_loss`.
 
     Args:
         model: a compiled model.
         inputs: the inputs of the model.
         labels: the labels of the batch, ids (B, T) for a `TokenModel`.
+        weights: the weights of rows (B,) or of tokens (B, T). Defaults to None: all 1.
 
     Returns:
         The predictions of the model, and the loss, a scalar.
     """
     if not isinstance(model, TokenModel) or not model._joins_loss:
         predictions = model(inputs, training=True)
-        return predictions, model.compute_loss(inputs, labels, predictions, training=True)
+        return predictions, model.compute_loss(inputs, labels, predictions, weights, training=True)
     logits, output = model(inputs, training=True, with_output=True)
     if model.losses:  # of layers and weights, which Keras adds
-        return logits, model.compute_loss(inputs, labels, logits, training=True)
+        return logits, model.compute_loss(inputs, labels, logits, weights, training=True)
     table = (
         model.target_embedding.embeddings
         if model.projection.tied
         else ops.transpose(model.projection.kernel)
     )
-    return logits, model.loss.of_projection(labels, logits, output, table)
+    return logits, model.loss.of_projection(labels, logits, output, table, weights)

@@ -62,6 +62,8 @@ class Transformer(TokenModel):
     inputs, and that all ids are within the vocabulary. `fit` and `evaluate` also check the labels
     of a loss that reads ids.
 
+    A subclass can replace the classes of its stacks, `encoder_type` and `decoder_type`.
+
     Args:
         config: sizes and options.
         **kwargs: arguments of `keras.Model`, for instance `dtype="mixed_bfloat16"`.
@@ -72,6 +74,7 @@ class Transformer(TokenModel):
 
     config_type = TransformerConfig
     config: TransformerConfig
+    encoder_type = Encoder
 
     def __init__(self, config: TransformerConfig, **kwargs: Any) -> None:
         super().__init__(config, **kwargs)
@@ -79,7 +82,7 @@ class Transformer(TokenModel):
             "source_embedding", config.source_vocab_size, tied=config.tie_embeddings == "all"
         )
         self.source_positions = self._positions("source_positions", len(config.source_additions))
-        self.encoder = Encoder(
+        self.encoder = self.encoder_type(
             config,
             config.encoder_layers,
             config.encoder_final_norm,

@@ -25,6 +25,22 @@ if TYPE_CHECKING:
 Functions = TypeVar("Functions", "TranslationFunctions", "ClassificationFunctions")
 
 
+def check_backend() -> None:
+    """Refuse to run a search, or another function of a model, under JAX and torch.
+
+    Raises:
+        ValueError: if the backend is not TensorFlow.
+    """
+    import keras
+
+    if (backend := keras.backend.backend()) != "tensorflow":
+        raise ValueError(
+            f"backend: expected tensorflow, got {backend}; search and export require the "
+            "TensorFlow backend: save the bundle, and load it with the environment variable "
+            "KERAS_BACKEND=tensorflow."
+        )
+
+
 class KerasRuntime(Generic[Functions]):
     """The functions of a Keras model, traced at their first run.
 
@@ -42,11 +58,13 @@ class KerasRuntime(Generic[Functions]):
     @functools.cached_property
     def functions(self) -> Functions:
         """Search and scoring, or classification, as TensorFlow functions."""
+        check_backend()
         return self._make_functions()
 
     def run(self, name: str, inputs: Mapping[str, Any], workload: Workload = ONE_BATCH) -> Outputs:
         """Run a function; see `Runtime.run`."""
         check_process()
+        check_backend()
         if name not in self._traced:
             self._traced |= self._functions_of(name)
         outputs: Outputs = self._traced[name](**inputs)

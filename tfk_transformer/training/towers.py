@@ -10,11 +10,10 @@ import functools
 import itertools
 
 import keras
-from keras import ops
 
 from tfk_transformer.array_types import Tensor
-from tfk_transformer.losses import real_tokens
-from tfk_transformer.models.token_model import forward_pass
+from tfk_transformer.losses import LabelSmoothedCrossentropy
+from tfk_transformer.models.token_model import TokenModel, forward_pass
 from tfk_transformer.runtime_environment import keep_tensor_memory, usable_processors
 
 TOWERS = 2
@@ -64,65 +63,60 @@ def fit_in_towers(model: keras.Model, towers: int) -> None:
     The result is the same as without towers.
 
     Args:
-        model: a model compiled without XLA, whose loss averages over real tokens, as
-            `LabelSmoothedCrossentropy` does.
+        model: a model compiled without XLA, whose loss is a `LabelSmoothedCrossentropy` with a mean
+            as its reduction.
         towers: number of parts, from `share_processors`; 1 changes nothing.
 
-    `fit` raises a ValueError for batches with sample weights, and for a model that runs eagerly.
+    `fit` raises a ValueError for another loss, and for a model that runs eagerly.
     """
     if towers > 1:
         model.train_step = functools.partial(_train_step, model, towers)
 
 
-def _train_step(model: keras.Model, towers: int, data: Tensor) -> dict[str, Tensor]:
+def _train_step(model: TokenModel, towers: int, batch: Tensor) -> dict[str, Tensor]:
     """Run a training step like Keras, with one forward pass for each part of the rows."""
     import tensorflow as tf
 
-    inputs, labels, weights = keras.utils.unpack_x_y_sample_weight(data)
-    if weights is not None:
-        raise ValueError(
-            "fit_in_towers: expected batches of inputs and labels, got sample weights too; train "
-            "such a model without towers."
-        )
     if tf.executing_eagerly():
         raise ValueError(
             "fit_in_towers: expected a model whose steps are graphs, got one that runs eagerly; "
             "run it without towers."
         )
-    rows = tf.shape(labels)[0]
+    loss_function = model.loss
+    if not isinstance(loss_function, LabelSmoothedCrossentropy) or not loss_function.averages:
+        raise ValueError(
+            "fit_in_towers: expected a LabelSmoothedCrossentropy that averages, got the loss "
+            f"{getattr(loss_function, 'name', loss_function)!r}; train such a model without towers."
+        )
+    data = model.unpack_batch(batch)
+    rows = tf.shape(data[1])[0]
     # Pairs of rows stay together: a loss with `consistency` compares them.
     bounds = [*(rows // 2 * tower // towers * 2 for tower in range(towers)), rows]
     parts = [
-        tf.nest.map_structure(lambda x, start=start, end=end: x[start:end], (inputs, labels))
-        for start, end in itertools.pairwise(bounds)
+        keras.tree.map_structure(lambda x, part=slice(*pair): None if x is None else x[part], data)
+        for pair in itertools.pairwise(bounds)
     ]
-    tokens = ops.maximum(ops.sum(real_tokens(labels)), 1.0)
+    divisor = loss_function.divisor(*data[1:])
     register_matmul_gradient()
     with tf.compat.v1.get_default_graph().gradient_override_map({"MatMul": MATMUL}):
         outputs = []
-        losses = []
-        for part_inputs, part_labels in parts:
-            predictions, part_loss = forward_pass(model, part_inputs, part_labels)
+        shares = []
+        for inputs, labels, weights in parts:
+            predictions, part_loss = forward_pass(model, inputs, labels, weights)
             outputs.append(predictions)
-            losses.append(part_loss)
-        # The loss of the batch is the mean over the parts, weighted by their numbers of tokens.
-        shares = [
-            loss * ops.sum(real_tokens(part_labels)) / tokens
-            for loss, (_, part_labels) in zip(losses, parts, strict=True)
-        ]
+            # The loss of the batch is the mean over the parts, weighted by their divisors.
+            shares.append(part_loss * loss_function.divisor(labels, weights) / divisor)
         loss = tf.add_n(shares)
         scaled = model.optimizer.scale_loss(loss)
     variables = model.trainable_variables
     # A tape supports only the gradients that TensorFlow registered first.
     gradients = tf.gradients(scaled, [variable.value for variable in variables])
     model.optimizer.apply(gradients, variables)
-    for metric in model.metrics:
-        if metric.name == "loss":
-            metric.update_state(loss, sample_weight=rows)
-            continue
-        for (_, part_labels), logits in zip(parts, outputs, strict=True):
-            metric.update_state(part_labels, logits)
-    return model.get_metrics_result()
+    loss_mean = next(metric for metric in model.metrics if metric.name == "loss")
+    loss_mean.update_state(loss, sample_weight=rows)
+    for (inputs, labels, weights), predictions in zip(parts, outputs, strict=True):
+        results = model.compute_metrics(inputs, labels, predictions, weights)
+    return results
 
 
 @functools.cache

@@ -268,17 +268,12 @@ class Training:
         if done >= self.recipe.epochs or self.history.stale(self.recipe.patience):
             return
         self.data.batches.epoch = done
-        with_tensorflow = keras.backend.backend() == "tensorflow"
-        inputs = [
-            split.dataset() if with_tensorflow else split.sequence() for split in self.data.parts
-        ]
         with self.team.fitting(), remove_bars_at_end(callbacks):
             self.model.fit(
-                inputs[0],
-                validation_data=inputs[1] if len(inputs) > 1 else None,
+                self.data.batches,
+                validation_data=self.data.validation,
                 initial_epoch=done,
                 epochs=self.recipe.epochs,
-                shuffle=False,  # the batches come shuffled
                 verbose=0,
                 callbacks=callbacks,
             )
@@ -287,7 +282,7 @@ class Training:
         r = self.recipe
         tokens = round(self.data.tokens_per_epoch)
         logs = self.out.with_name(self.out.name + ".tensorboard") if r.tensorboard else None
-        callbacks = [keras.callbacks.LambdaCallback(on_epoch_begin=self._set_epoch), self.stops]
+        callbacks: list[keras.callbacks.Callback] = [self.stops]
         if r.ema:
             callbacks.append(keras.callbacks.SwapEMAWeights())  # for the validation loss
         translator = self.bundle.pipeline
@@ -327,10 +322,6 @@ class Training:
         if self.bar and sys.stdout.isatty():
             callbacks.append(ProgressBar(r.epochs, len(self.data.batches), tokens, Console()))
         return callbacks
-
-    def _set_epoch(self, epoch: int, logs: dict[str, float] | None = None) -> None:
-        """Set the epoch of the batches: Keras also reads the dataset to determine its shapes."""
-        self.data.batches.epoch = epoch
 
     def _write_bundle(self) -> None:
         self.bundle.write(self.history, self.stops.seconds)

@@ -1,0 +1,134 @@
+"""Train with the backend that `KERAS_BACKEND` names, and print what was computed as JSON.
+
+`losses`: the losses of 20 steps on number words. `weighted`: for each way to weigh tokens and each
+way to compute a step, the loss, the metrics and the gradient of the output weights, with the
+decoder outputs and predictions from which `test_backends.py` computes the same in float64.
+"""
+
+import itertools
+import json
+import os
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+import keras
+import numpy as np
+
+import tfk_transformer as tfk
+from tfk_transformer.training.towers import fit_in_towers
+
+STEPS = 20
+ROWS, LENGTH, VOCAB_SIZE = 6, 7, 11
+CLASS_WEIGHT = {4: 3.0, 7: 0.25, 10: 0.0}
+
+
+def set_weights(model, seed=0):
+    """Give a model the same weights under every backend."""
+    random = np.random.default_rng(seed)
+    for name, weight in sorted(model.named_weights.items()):
+        mean = 1.0 if name.endswith("gamma") else 0.0
+        weight.assign(random.normal(mean, 0.1, weight.shape))
+
+
+def number_losses():
+    """Return the losses of steps on number words, from the same weights and batches."""
+    data = tfk.datasets.load("numbers:en-de")
+    pairs = [*data.pairs("train")][:2000]
+    texts = [text for pair in pairs for text in (pair.source, pair.target)]
+    tokenizer = tfk.SubwordTokenizer.train(texts, vocab_size=200, model_type="bpe")
+    batches = tfk.TokenBatches(
+        pairs, "train", tokenizer, tokenizer, batch_tokens=1024, max_length=48, shuffle=True
+    )
+    sizes = {"source_vocab_size": tokenizer.vocab_size, "target_vocab_size": tokenizer.vocab_size}
+    model = tfk.Transformer(tfk.TransformerConfig.preset("tiny", **sizes, dropout=0.0))
+    model.build()
+    set_weights(model)
+    model.compile(
+        keras.optimizers.Adam(tfk.InverseSquareRoot(2e-3, warmup_steps=300)),
+        tfk.LabelSmoothedCrossentropy(0.1),
+    )
+    # Batches of one shape, so that one step is traced.
+    equal = [batch for batch in batches.batches(0) if batch[1].shape == (102, 10)]
+    steps = itertools.islice(itertools.cycle(equal), STEPS)
+    return [model.fit(x, y, len(y), shuffle=False, verbose=0).history["loss"][0] for x, y in steps]
+
+
+def batch():
+    """Return inputs, labels with padding, and weights of rows and of tokens."""
+    random = np.random.default_rng(1)
+    labels = random.integers(3, VOCAB_SIZE, (ROWS, LENGTH)).astype("int32")
+    labels[np.arange(LENGTH) >= random.integers(2, LENGTH + 1, (ROWS, 1))] = 0
+    target = np.where(labels, np.pad(labels, [(0, 0), (1, 0)], constant_values=1)[:, :-1], 0)
+    rows = np.array([1.0, 0.0, 0.0, 0.5, 2.0, 1.5], "float32")
+    tokens = random.uniform(0, 2, (ROWS, LENGTH)).astype("float32")
+    return {"source": labels, "target": target}, labels, {"rows": rows, "tokens": tokens}
+
+
+class Apart(tfk.LabelSmoothedCrossentropy):
+    """The same loss, which is not joined with the projection."""
+
+
+def step(loss, fitting, towers, run_eagerly):
+    """Run one step of gradient descent by `fit`, and return what it computed."""
+    inputs, labels, _ = batch()
+    sizes = {"source_vocab_size": VOCAB_SIZE, "target_vocab_size": VOCAB_SIZE}
+    layers = {"encoder_layers": 1, "decoder_layers": 1, "tie_embeddings": "none", "dropout": 0.0}
+    config = tfk.TransformerConfig(**sizes, **layers, model_dim=8, ff_dim=8, num_heads=2)
+    model = tfk.Transformer(config)
+    model.build()
+    set_weights(model)
+    model.compile(
+        keras.optimizers.SGD(1.0),
+        loss,
+        metrics=[tfk.Perplexity()],
+        weighted_metrics=[tfk.TokenAccuracy(), tfk.Perplexity(name="weighted_perplexity")],
+        run_eagerly=run_eagerly,
+    )
+    fit_in_towers(model, towers)
+    outputs = model.decode(inputs).output
+    logits = model(inputs)
+    weights = {name: fitting[name] for name in fitting if name == "sample_weight"}
+    evaluated = model.evaluate(
+        inputs, labels, batch_size=ROWS, verbose=0, return_dict=True, **weights
+    )
+    before = np.array(model.projection.kernel)
+    history = model.fit(inputs, labels, batch_size=ROWS, verbose=0, **fitting).history
+    return {
+        "outputs": np.array(keras.ops.convert_to_numpy(outputs)).tolist(),
+        "logits": np.array(keras.ops.convert_to_numpy(logits)).tolist(),
+        "gradient": (before - keras.ops.convert_to_numpy(model.projection.kernel)).tolist(),
+        "fitted": {name: float(values[0]) for name, values in history.items()},
+        "evaluated": {name: float(value) for name, value in evaluated.items()},
+    }
+
+
+def weighted_steps():
+    """Return the results of `step` by its name: the weights, the reduction and the way."""
+    _, _, weights = batch()
+    fittings = {
+        "none": {},
+        "rows": {"sample_weight": weights["rows"]},
+        "tokens": {"sample_weight": weights["tokens"]},
+        "classes": {"class_weight": CLASS_WEIGHT},
+        "rows and classes": {"sample_weight": weights["rows"], "class_weight": CLASS_WEIGHT},
+    }
+    averages = ["sum_over_batch_size", "mean_with_sample_weight"]
+    cases = [*itertools.product(averages[:1], fittings), (averages[1], "tokens"), ("sum", "tokens")]
+    ways = {"apart": (Apart, 1)}
+    if keras.backend.backend() == "tensorflow":
+        ways |= {"joined": (tfk.LabelSmoothedCrossentropy, 1), "towers": (Apart, 2)}
+        ways |= {"joined towers": (tfk.LabelSmoothedCrossentropy, 2)}
+    return {
+        f"{name}, {reduction}, {way}": step(
+            loss(0.1, reduction=reduction),
+            fittings[name],
+            towers,
+            run_eagerly=towers == 1 and name != "rows and classes",  # a trace takes seconds
+        )
+        for (reduction, name), (way, (loss, towers)) in itertools.product(cases, ways.items())
+        if towers == 1 or (reduction in averages and (way == "joined towers" or name == "tokens"))
+    }
+
+
+if __name__ == "__main__":
+    print(json.dumps({"losses": number_losses(), "weighted": weighted_steps()}))
