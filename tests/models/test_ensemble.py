@@ -174,6 +174,7 @@ def test_ensemble_can_be_fitted():
     ensemble = Ensemble([member_of(1, **FIRST), member_of(2, **SECOND)])
     ensemble.compile(keras.optimizers.Adam(1e-3), LabelSmoothedCrossentropy(0.1), run_eagerly=True)
     given = inputs()
+    given["target"][:, 0] = 1  # the start token
     labels = np.roll(given["target"], -1, axis=1)
     before = ensemble.evaluate(given, labels, verbose=0)
     ensemble.fit(given, labels, epochs=2, verbose=0)

@@ -16,7 +16,6 @@ from tfk_transformer.data.labels import Labels
 from tfk_transformer.fine_tuning.freezing import frozen_names
 from tfk_transformer.fine_tuning.mismatches import DROPOUT, are_separate, mismatches
 from tfk_transformer.models.configured_model import ConfiguredModel
-from tfk_transformer.models.registry import make_model
 from tfk_transformer.pipelines.bundle import (
     CLASSIFIER,
     CONFIG,
@@ -33,6 +32,7 @@ from tfk_transformer.pipelines.bundle import (
     read_origin,
     read_search,
 )
+from tfk_transformer.pipelines.model_record import MODEL, make_recorded
 from tfk_transformer.pipelines.weights import WEIGHTS_FILE
 from tfk_transformer.tokenizers.subword_tokenizer import SubwordTokenizer
 
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 START_COPY = "start"  # the copy of the bundle in the folder of an unfinished training run
 # Files on which training depends.
-TRAINING_FILES = (CONFIG, WEIGHTS_FILE, SOURCE_TOKENIZER, TARGET_TOKENIZER, LABELS)
+TRAINING_FILES = (CONFIG, MODEL, WEIGHTS_FILE, SOURCE_TOKENIZER, TARGET_TOKENIZER, LABELS)
 
 
 class Start:
@@ -151,7 +151,7 @@ class Start:
             changes["dropout"] = recipe.dropout
         if recipe.architecture != "encoder":
             changes |= recipe.languages()
-        model = make_model(self.config.replace(**changes), dtype=dtype)
+        model = make_recorded(self.config.replace(**changes), self.folder, dtype)
         frozen = self.frozen_weights(recipe)
         for name, weight in model.named_weights.items():
             weight.assign(self.weights[name])

@@ -1,6 +1,5 @@
 """Several encoder-decoder Transformers that predict together."""
 
-import itertools
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,6 +10,8 @@ from tfk_transformer.array_types import Shape, Tensor
 from tfk_transformer.config.model_options import EnsembleConfig
 from tfk_transformer.layers.decoder import Decoded
 from tfk_transformer.models.checked_batches import IdRange
+from tfk_transformer.models.reproduction.difference import difference_from
+from tfk_transformer.models.reproduction.plain_weights import plain_weights
 from tfk_transformer.models.search_steps import Beams, Step, Stepper, mean_log_probs, mean_of
 from tfk_transformer.models.token_model import TokenModel
 from tfk_transformer.models.transformer import Transformer
@@ -38,8 +39,8 @@ class Ensemble(TokenModel):
         **kwargs: arguments of `keras.Model`. Defaults to the dtype policy of the first member.
 
     Raises:
-        ValueError: if there are no members, if a member is not a `Transformer`, or if vocabulary
-            sizes differ.
+        ValueError: if there are no members, if a member is not a `Transformer` or has layers of
+            another class, or if vocabulary sizes differ.
     """
 
     # It has no options of layers, which only the members have.
@@ -61,7 +62,10 @@ class Ensemble(TokenModel):
         ]
         if models:
             self.build()
-            self.set_weights(list(itertools.chain(*(model.get_weights() for model in models))))
+            for member, model in zip(self.members, models, strict=True):
+                weights = plain_weights(model)
+                for name, weight in member.named_weights.items():
+                    weight.assign(weights[name])
 
     def build(self, input_shape: object = None) -> None:
         """Make all weights. Their shapes follow from the configuration."""
@@ -149,7 +153,7 @@ def _built_members(models: Sequence[Transformer]) -> list[Transformer]:
     """Check the members of an ensemble, and build those that are not built.
 
     Raises:
-        ValueError: if there are no members, or if a member is not a `Transformer`.
+        ValueError: if there are no members, or if a member is not a `Transformer`, or differs.
     """
     members: list[Any] = list(models) if isinstance(models, list | tuple) else [models]
     if not members:
@@ -161,6 +165,10 @@ def _built_members(models: Sequence[Transformer]) -> list[Transformer]:
                 f"{type(model).__name__}; "
                 "only encoder-decoder models can be members, and no ensembles."
             )
-        if not model.built:
-            model.build()
+        if difference := difference_from(model, Transformer):
+            raise ValueError(
+                f"members: expected Transformers of the library's own layers, got members[{number}]"
+                f" of type {type(model).__name__} that differs: {difference}; combine the models "
+                "in a class of your own."
+            )
     return members

@@ -39,13 +39,8 @@ def config_from_json(text: str | bytes) -> ModelConfig:
     return CONFIGS.get(str(architecture), TransformerConfig).from_json(text)
 
 
-def make_model(config: ModelConfig, **kwargs: Any) -> "TokenModel | Classifier":
-    """Return a built model.
-
-    Args:
-        config: the configuration, of one of the classes in `CONFIGS`.
-        **kwargs: arguments of the model.
-    """
+def stock_type(config: ModelConfig) -> "type[TokenModel | Classifier]":
+    """Return the library's own class of models with a configuration."""
     from tfk_transformer.models.classifier import Classifier
     from tfk_transformer.models.ensemble import Ensemble
     from tfk_transformer.models.language_model import LanguageModel
@@ -57,6 +52,17 @@ def make_model(config: ModelConfig, **kwargs: Any) -> "TokenModel | Classifier":
         "encoder": Classifier,
         "ensemble": Ensemble,
     }
-    model: TokenModel | Classifier = model_types[config.architecture](config, **kwargs)
+    model_type: type[TokenModel | Classifier] = model_types[config.architecture]
+    return model_type
+
+
+def make_model(config: ModelConfig, **kwargs: Any) -> "TokenModel | Classifier":
+    """Return a built model of the library's own class.
+
+    Args:
+        config: the configuration, of one of the classes in `CONFIGS`.
+        **kwargs: arguments of the model.
+    """
+    model = stock_type(config)(config, **kwargs)  # type: ignore[arg-type]
     model.build()
     return model

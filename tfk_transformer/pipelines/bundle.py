@@ -6,6 +6,7 @@ A bundle is the folder that training writes. It contains only data: reading it r
 import importlib
 import json
 import re
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from os import PathLike
@@ -25,6 +26,12 @@ from tfk_transformer.config.small_files import (
 )
 from tfk_transformer.models.configured_model import ConfiguredModel
 from tfk_transformer.models.registry import ModelConfig, config_from_json
+from tfk_transformer.models.reproduction.plain_weights import (
+    changed_layers,
+    note_of_changes,
+    plain_weights,
+)
+from tfk_transformer.pipelines.model_record import MODEL, check_remake, record_of, remake
 from tfk_transformer.pipelines.weights import WEIGHTS_FILE, read_weights, write_weights
 from tfk_transformer.runtime_environment import check_process
 
@@ -119,10 +126,21 @@ class SavedAsBundle(ABC):
             history: the metrics that `model.fit` recorded, as lists by name.
             metrics: metrics of the finished model, by name.
             more: a function that writes further files into the new folder.
+
+        LoRA is merged and int8 weights become float32, with a warning. A subclass is recorded in
+        `model.json`; see `model_record.record_of`.
+
+        Raises:
+            ValueError: if the bundle would not load, or load as a model with other outputs.
         """
+        record = record_of(self.model)
+        if note := note_of_changes(self.model):
+            warnings.warn(f"save: in the bundle, {note}.", stacklevel=2)
         with atomic_write(path) as folder:
             folder.mkdir()
             (folder / CONFIG).write_text(self.model.config.to_json(), encoding="utf-8")
+            if record:
+                write_json(folder / MODEL, record)
             write_probes(folder / PROBES, self.probes)
             records = {
                 ORIGIN: dict(self.origin),
@@ -280,11 +298,19 @@ def write_json(path: Path, content: Json | Sequence[Any]) -> None:
 
 
 def plain_copy(model: keras.Model) -> keras.Model:
-    """Return a float32 model with the same weights and without an optimizer.
+    """Return a float32 model of the same class with the plain weights and without an optimizer.
 
-    The moments of the optimizer would take two thirds of a file.
+    Raises:
+        ValueError: if the copy would have other outputs.
     """
-    copy = type(model)(model.config, dtype="float32")
-    copy.build()
-    copy.set_weights(model.get_weights())
+    check_remake(model)
+    copy = remake(model)
+    weights = plain_weights(model)
+    for name, weight in copy.named_weights.items():
+        weight.assign(weights[name])
     return copy
+
+
+def is_plain(model: keras.Model) -> bool:
+    """Return whether a model computes in float32, without LoRA and quantization."""
+    return model.compute_dtype == "float32" and not changed_layers(model)

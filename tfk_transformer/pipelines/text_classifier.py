@@ -15,6 +15,7 @@ from tfk_transformer.pipelines.bundle import (
     PROBES,
     SOURCE_TOKENIZER,
     SavedAsBundle,
+    is_plain,
     plain_copy,
     read_model,
     read_probes,
@@ -35,7 +36,7 @@ class TextClassifier(BaseClassifier, SavedAsBundle):
     returns them. Fit the model on the same ids.
 
     Args:
-        model: a built `Classifier`.
+        model: a `Classifier`. It is built if needed.
         tokenizer: the tokenizer of the texts.
         labels: the names of the classes, in the order of the logits.
         probes: texts on which exports are compared with the model.
@@ -61,6 +62,7 @@ class TextClassifier(BaseClassifier, SavedAsBundle):
                 f"{tokenizer.vocab_size}."
             )
         names = _check_labels(labels, config.num_classes)
+        model.build()
         self.runtime: KerasClassifierRuntime = KerasClassifierRuntime(model, tokenizer, names)
         self.model = model
         self.tokenizer = tokenizer
@@ -76,11 +78,11 @@ class TextClassifier(BaseClassifier, SavedAsBundle):
         write_json(folder / LABELS, self.labels)
 
     def in_float32(self) -> "TextClassifier":
-        """Return this classifier, or a float32 copy of it if it computes in another precision.
+        """Return this classifier, or a copy with a float32 model without LoRA and quantization.
 
         Every exported file computes in float32.
         """
-        if self.model.compute_dtype == "float32":
+        if is_plain(self.model):
             return self
         return TextClassifier(plain_copy(self.model), self.tokenizer, self.labels, self.probes)
 

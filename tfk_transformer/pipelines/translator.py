@@ -21,6 +21,7 @@ from tfk_transformer.pipelines.bundle import (
     TRANSLATOR,
     Json,
     SavedAsBundle,
+    is_plain,
     plain_copy,
     read_metrics,
     read_model,
@@ -45,8 +46,8 @@ class Translator(BaseTranslator, SavedAsBundle):
     """A fitted model with its tokenizers: text to text.
 
     Args:
-        model: a built `Transformer` or `Ensemble`, or a built `LanguageModel`, which "translates" a
-            prompt into its continuation.
+        model: a `Transformer`, an `Ensemble`, or a `LanguageModel`, which "translates" a prompt
+            into its continuation. It is built if needed.
         source_tokenizer: the tokenizer of the source texts.
         target_tokenizer: the tokenizer of the translations. Default: `source_tokenizer`.
         probes: source texts on which exports are compared with the model.
@@ -80,6 +81,7 @@ class Translator(BaseTranslator, SavedAsBundle):
         if target_tokenizer is None or target_tokenizer.model == source_tokenizer.model:
             target_tokenizer = source_tokenizer  # one object, so that exports contain it once
         tokenizers = Tokenizers(source_tokenizer, target_tokenizer, model.config.architecture)
+        model.build()
         self.runtime: KerasTranslatorRuntime = KerasTranslatorRuntime(
             model, tokenizers, shortlist, search=search
         )
@@ -161,11 +163,11 @@ class Translator(BaseTranslator, SavedAsBundle):
         self.target_tokenizer.save(folder / TARGET_TOKENIZER)
 
     def in_float32(self) -> "Translator":
-        """Return this translator, or a float32 copy of it if it computes in another precision.
+        """Return this translator, or a copy with a float32 model without LoRA and quantization.
 
         Every exported file computes in float32.
         """
-        if self.model.compute_dtype == "float32":
+        if is_plain(self.model):
             return self
         return self._copy(plain_copy(self.model), self.shortlist)
 

@@ -14,7 +14,9 @@ import safetensors.numpy
 
 from tfk_transformer.config.model_options import ModelOptions
 from tfk_transformer.models.configured_model import ConfiguredModel, array_problems
-from tfk_transformer.models.registry import ModelConfig, make_model
+from tfk_transformer.models.registry import ModelConfig
+from tfk_transformer.models.reproduction.plain_weights import plain_weights
+from tfk_transformer.pipelines.model_record import make_recorded
 from tfk_transformer.runtime_environment import available_memory
 
 WEIGHTS_FILE = "model.safetensors"
@@ -27,25 +29,29 @@ MAX_POSITION_NUMBERS = 2**24  # position tables may have this size even in small
 
 
 def write_weights(model: ConfiguredModel, path: Path) -> None:
-    """Write the weights of a model by name, in float32."""
+    """Write the plain weights of a model by name, in float32."""
     arrays = {
         name: np.ascontiguousarray(weight, "float32")
-        for name, weight in model.named_weights.items()
+        for name, weight in plain_weights(model).items()
     }
     # `save_file` would not raise an OSError for a full disk.
     path.write_bytes(safetensors.numpy.save(arrays))
 
 
 def read_weights(config: ModelConfig, path: Path) -> ConfiguredModel:
-    """Return the float32 model of a configuration with the weights of a file.
+    """Return the float32 model of a bundle.
+
+    Args:
+        config: the configuration of the bundle.
+        path: the file of the weights, in the folder of the bundle.
 
     Raises:
         ValueError: if the file is corrupt, does not fit the configuration, or needs more than the
-            free memory.
+            free memory, or see `make_recorded`.
     """
     shapes = read_shapes(path)
     check_sizes(config, shapes, path)
-    model: ConfiguredModel = make_model(config, dtype="float32")
+    model = make_recorded(config, path.parent)
     expected = {name: tuple(weight.shape) for name, weight in model.named_weights.items()}
     if problems := array_problems(expected, shapes, most=8):
         raise ValueError(

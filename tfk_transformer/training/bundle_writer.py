@@ -7,7 +7,8 @@ from types import MappingProxyType
 import keras
 
 from tfk_transformer.data.labels import Labels
-from tfk_transformer.pipelines.bundle import CURVE, RECIPE, Json, plain_copy
+from tfk_transformer.pipelines.bundle import CURVE, RECIPE, Json
+from tfk_transformer.pipelines.model_record import remake
 from tfk_transformer.pipelines.recipe import Recipe
 from tfk_transformer.pipelines.text_classifier import TextClassifier
 from tfk_transformer.pipelines.translator import Translator
@@ -35,8 +36,8 @@ class BundleWriter:
         search: the model's own defaults of search settings by name.
 
     Attributes:
-        pipeline: a `Translator` or `TextClassifier` with a float32 copy of the model, whose weights
-            are set before it is used.
+        pipeline: a `Translator` or `TextClassifier` with a float32 model of the same class. Its
+            weights are set before it is used.
     """
 
     def __init__(
@@ -55,7 +56,7 @@ class BundleWriter:
         self.model = model
         self.checkpoints = checkpoints
         self.team = team
-        self.pipeline = _pipeline(plain_copy(model), data, search)
+        self.pipeline = _pipeline(remake(model), data, search)
         self.pipeline.origin = origin
         self._last_write = time.perf_counter()
 

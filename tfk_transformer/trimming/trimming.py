@@ -8,6 +8,8 @@ import numpy as np
 
 from tfk_transformer.config.model_options import LanguageModelConfig, TransformerConfig
 from tfk_transformer.constants import UNKNOWN_ID
+from tfk_transformer.models.reproduction.plain_weights import plain_weights
+from tfk_transformer.pipelines.model_record import check_remake, remake
 from tfk_transformer.pipelines.translator import Translator
 from tfk_transformer.tokenizers.subword_tokenizer import SubwordTokenizer
 from tfk_transformer.trimming.piece_selection import SharedIds, Usage, chunks, count_usage
@@ -64,17 +66,19 @@ def trim(
             shortlist.
     """
     _check_translator(translator)
+    check_remake(translator.model)
     parts = ModelParts(
         translator.model.config,
-        translator.model.named_weights,
+        plain_weights(translator.model),
         translator.source_tokenizer,
         translator.target_tokenizer,
     )
     kept, figures = trim_parts(parts, KeepTexts(texts, target_texts, vocab_size, check_texts))
+    model = remake(translator.model, kept.config, translator.model.dtype_policy)
+    for name, weight in model.named_weights.items():
+        weight.assign(kept.arrays[name])
     return Translator(
-        type(translator.model).from_weights(
-            kept.arrays, kept.config, dtype=translator.model.dtype_policy
-        ),
+        model,
         kept.source_tokenizer,
         kept.target_tokenizer,
         translator.probes,
