@@ -11,6 +11,7 @@ from tfk_transformer.export.parity import Figures
 from tfk_transformer.export.runtime.onnx_readers import OnnxClassifier
 from tfk_transformer.export.runtime.saved_model_readers import SavedModelClassifier
 from tfk_transformer.export.to_onnx import onnx_models
+from tfk_transformer.export.to_onnx.layer_operators.layer_nodes import PORTABLE, Profile
 from tfk_transformer.export.to_onnx.model_card import describe, model_card
 from tfk_transformer.export.to_onnx.onnx_file import OnnxFiles
 from tfk_transformer.export.to_saved_model.warm_up import write_warm_up
@@ -22,9 +23,15 @@ from tfk_transformer.results import decode
 
 
 class ExpectedLabels:
-    """The probe texts, and the labels and probabilities that the Keras model gives them."""
+    """The probe texts, and the labels and probabilities that the Keras model gives them.
 
-    def __init__(self, classifier: TextClassifier):
+    Args:
+        classifier: the classifier.
+        profile: of ONNX files; see `onnx_models.generate_graph`.
+    """
+
+    def __init__(self, classifier: TextClassifier, profile: Profile | None = PORTABLE):
+        self.profile = profile
         self.texts = parity.probe_texts(classifier.probes, classifier.tokenizer)
         self.ids = parity.probe_ids(
             self.texts, classifier.tokenizer, classifier.model.config.max_length
@@ -67,7 +74,7 @@ def export_saved_model(
 
 def export_onnx(classifier: TextClassifier, folder: Path, expected: ExpectedLabels) -> Figures:
     """Write and compare the ONNX files of a classifier."""
-    probabilities = onnx_models.probabilities_graph(classifier)
+    probabilities = onnx_models.probabilities_graph(classifier, expected.profile)
     classify = onnx_models.classify_graph(probabilities, classifier)
     models = {file_names.PROBABILITIES_FILE: probabilities, file_names.CLASSIFY_FILE: classify}
     describe(models.values(), model_card(classifier))

@@ -19,6 +19,7 @@ from tfk_transformer.config.search_settings import PENALTY_FORMS, SearchSettings
 from tfk_transformer.constants import PAD_ID
 from tfk_transformer.export import parity
 from tfk_transformer.export.parity import Figures, Searched
+from tfk_transformer.export.to_onnx.layer_operators.layer_nodes import PORTABLE, Profile
 from tfk_transformer.export.to_saved_model.shared_functions import (
     SharedFunctions,
     without_graph_optimizer,
@@ -62,10 +63,15 @@ class ExpectedResults:
     the scores of the translations. Greedy search and scoring run on all probes, and the search with
     a forced prefix on `PREFIX_PROBES` of them. The beam search of a model with more than `LARGE`
     parameters runs on `BEAM_PROBES`, since each probe takes seconds.
+
+    Args:
+        translator: the translator.
+        profile: of float32 ONNX files; see `onnx_models.generate_graph`.
     """
 
-    def __init__(self, translator: Translator):
+    def __init__(self, translator: Translator, profile: Profile | None = PORTABLE):
         self.translator = translator
+        self.profile = profile
         tokenizer = translator.source_tokenizer
         # Shared with the SavedModel, so that each function is traced only once.
         self.functions = SharedFunctions(translator.functions)

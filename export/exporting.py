@@ -31,15 +31,18 @@ from tfk_transformer.export.formats import (
     WEB_FORMATS,
     check_formats,
     check_out,
+    check_own_layers,
     check_packages,
     check_shortlist,
     load_writer,
 )
 from tfk_transformer.export.parity import Figures
 from tfk_transformer.export.runtime.sessions import check_int8_version
+from tfk_transformer.export.to_onnx.layer_operators.layer_nodes import PORTABLE, Profile
 from tfk_transformer.export.to_web import web_files
 from tfk_transformer.export.to_web.npm_packages import find_packages
 from tfk_transformer.importing.marian_files.shortlist import read_marian_shortlist
+from tfk_transformer.models.reproduction.difference import difference_from
 from tfk_transformer.pipelines.licenses import warn_of_license
 from tfk_transformer.pipelines.text_classifier import TextClassifier
 from tfk_transformer.pipelines.translator import Translator
@@ -126,6 +129,7 @@ def _export(
 ) -> Figures:
     if isinstance(fitted, Translator):
         check_formats(formats, TRANSLATOR_FORMATS)
+        profile = _profile(fitted, formats or DEFAULT_TRANSLATOR_FORMATS)
         library_files.check_counterparts(fitted, formats or ())
         requested = formats or DEFAULT_TRANSLATOR_FORMATS
         packages = None
@@ -144,7 +148,7 @@ def _export(
         translator = fitted.in_float32()
         if shortlist is not None:
             translator = with_shortlist(translator, shortlist)
-        return _export_translator(translator, out, requested, packages)
+        return _export_translator(translator, out, requested, profile, packages)
     if isinstance(fitted, TextClassifier):
         check_formats(formats, CLASSIFIER_FORMATS)
         if shortlist is not None:
@@ -156,11 +160,26 @@ def _export(
             )
         requested = formats or CLASSIFIER_FORMATS
         check_packages(requested)
-        return _export_classifier(fitted.in_float32(), out, requested)
+        profile = _profile(fitted, requested)
+        return _export_classifier(fitted.in_float32(), out, requested, profile)
     raise ValueError(
         f"fitted: expected a Translator or a TextClassifier, got {type(fitted).__name__}; open a "
         "bundle with tfk_transformer.load."
     )
+
+
+def _profile(fitted: Translator | TextClassifier, formats: Sequence[str]) -> Profile | None:
+    """Return the profile of float32 ONNX files: None if the layers are not this package's.
+
+    Raises:
+        ValueError: if a format does not support the layers.
+        ImportError: if the package that converts the layers is not installed.
+    """
+    difference = difference_from(fitted.model)
+    if difference is None:
+        return PORTABLE
+    check_own_layers(formats, difference)
+    return None
 
 
 def export_one(
@@ -219,11 +238,12 @@ def _export_translator(
     translator: Translator,
     out: str | os.PathLike[str],
     formats: Sequence[str],
+    profile: Profile | None = PORTABLE,
     npm_packages: Path | None = None,
 ) -> Figures:
     with _exact_float32(), _pause_gc(translator), _new_folder(out) as folder:
         LOG.info("run the Keras model on the probe sentences")
-        expected = ExpectedResults(translator)
+        expected = ExpectedResults(translator, profile)
         written = {
             name: load_writer(writer)(translator, folder, expected)
             for name, writer in _writers(formats, translator)
@@ -246,11 +266,14 @@ def _export_translator(
 
 
 def _export_classifier(
-    classifier: TextClassifier, out: str | os.PathLike[str], formats: Sequence[str]
+    classifier: TextClassifier,
+    out: str | os.PathLike[str],
+    formats: Sequence[str],
+    profile: Profile | None,
 ) -> Figures:
     with _exact_float32(), _pause_gc(classifier), _new_folder(out) as folder:
         LOG.info("run the Keras model on the probe sentences")
-        expected = classifier_files.ExpectedLabels(classifier)
+        expected = classifier_files.ExpectedLabels(classifier, profile)
         written = {
             name: load_writer(writer)(classifier, folder, expected)
             for name, writer in _writers(formats, classifier)

@@ -32,6 +32,7 @@ class Format(NamedTuple):
     has_int8_weights: bool = False  # translations may differ from the Keras model's
     is_for_library: bool = False  # compared by running that library
     takes_shortlist: bool = False
+    takes_own_layers: bool = False  # layers that are not this package's
     keras_name: str = ""  # the name in `keras.Model.export`, if it differs
 
 
@@ -43,6 +44,7 @@ FORMATS = (
         writer="translator_files:export_saved_model",
         classifier_writer="classifier_files:export_saved_model",
         is_default=True,
+        takes_own_layers=True,
         keras_name="tf_saved_model",
     ),
     Format(
@@ -53,8 +55,14 @@ FORMATS = (
         classifier_writer="classifier_files:export_onnx",
         is_default=True,
         takes_shortlist=True,
+        takes_own_layers=True,
     ),
-    Format("onnx_steps", writer="translator_files:export_onnx_steps", is_default=True),
+    Format(
+        "onnx_steps",
+        writer="translator_files:export_onnx_steps",
+        is_default=True,
+        takes_own_layers=True,
+    ),
     Format(
         "onnx_int8",
         result=file_names.with_profile(file_names.TRANSLATE_FILE, "int8"),
@@ -75,7 +83,13 @@ FORMATS = (
         writer="library_files:export_huggingface",
         is_for_library=True,
     ),
-    Format("web", result=file_names.WEB_FOLDER, web_source="onnx", takes_shortlist=True),
+    Format(
+        "web",
+        result=file_names.WEB_FOLDER,
+        web_source="onnx",
+        takes_shortlist=True,
+        takes_own_layers=True,
+    ),
     Format(
         "web_int8",
         result=file_names.WEB_INT8_FOLDER,
@@ -90,6 +104,7 @@ TRANSLATOR_FORMATS = tuple(FORMAT_BY_NAME)
 CLASSIFIER_FORMATS = tuple(format.name for format in FORMATS if format.classifier_writer)
 DEFAULT_TRANSLATOR_FORMATS = tuple(format.name for format in FORMATS if format.is_default)
 SHORTLIST_FORMATS = tuple(format.name for format in FORMATS if format.takes_shortlist)
+OWN_LAYER_FORMATS = tuple(format.name for format in FORMATS if format.takes_own_layers)
 INT8_FORMATS = tuple(format.name for format in FORMATS if format.has_int8_weights)
 WEB_FORMATS = tuple(format.name for format in FORMATS if format.web_source)  # need npm packages
 
@@ -158,6 +173,27 @@ def check_shortlist(formats: Sequence[str] | None, architecture: str) -> None:
             f"formats: expected {', '.join(SHORTLIST_FORMATS)} with a shortlist, got "
             f"{', '.join(unsupported)}; export these without a shortlist, into another folder."
         )
+
+
+def check_own_layers(formats: Sequence[str], difference: str) -> None:
+    """Check that the files of formats can contain a model with layers that are not this package's.
+
+    Args:
+        formats: the requested formats.
+        difference: a result of `reproduction.difference.difference_from`.
+
+    Raises:
+        ValueError: if one of the formats has only this package's own layers.
+        ImportError: if tf2onnx, which converts other layers, is not installed.
+    """
+    if unsupported := [name for name in formats if name not in OWN_LAYER_FORMATS]:
+        raise ValueError(
+            f"formats: expected {', '.join(OWN_LAYER_FORMATS)} for a model with layers of its own, "
+            f"got {', '.join(unsupported)}, whose files contain the library's own layers; the "
+            f"model differs: {difference}. Nothing was written."
+        )
+    if set(formats) - {"saved_model"} and importlib.util.find_spec("tf2onnx") is None:
+        raise with_install_line(ModuleNotFoundError(name="tf2onnx"))
 
 
 def check_packages(formats: Sequence[str]) -> None:

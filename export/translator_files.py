@@ -28,7 +28,6 @@ from tfk_transformer.export.runtime.sessions import open_session
 from tfk_transformer.export.to_onnx import onnx_models
 from tfk_transformer.export.to_onnx.calibration import observe_rows
 from tfk_transformer.export.to_onnx.layer_operators.layer_nodes import (
-    PORTABLE,
     Profile,
     int8_profile,
 )
@@ -88,8 +87,8 @@ def export_saved_model(translator: Translator, folder: Path, expected: ExpectedR
 def export_onnx(translator: Translator, folder: Path, expected: ExpectedResults) -> Figures:
     """Write and compare the ONNX files that translate and score."""
     models = {
-        **_search_models(translator),
-        file_names.SCORE_FILE: onnx_models.score_graph(translator),
+        **_search_models(translator, expected.profile),
+        file_names.SCORE_FILE: onnx_models.score_graph(translator, expected.profile),
     }
     files = _write(models, folder, translator)
     models.clear()
@@ -200,7 +199,7 @@ def export_onnx_int8(translator: Translator, folder: Path, expected: ExpectedRes
 
 
 def _search_models(
-    translator: Translator, profile: Profile = PORTABLE, suffix: str = ""
+    translator: Translator, profile: Profile | None, suffix: str = ""
 ) -> dict[str, ir.Model]:
     """Return the models over ids and over texts by file name."""
     generate = onnx_models.generate_graph(translator, profile)
@@ -211,7 +210,7 @@ def _search_models(
 def _search_names(suffix: str) -> list[str]:
     """Return the names of the files over ids and over texts of a profile.
 
-    The suffix of the portable profile is "".
+    The suffix of float32 weights is "".
     """
     names = [file_names.GENERATE_FILE, file_names.TRANSLATE_FILE]
     return [file_names.with_profile(name, suffix) for name in names] if suffix else names
@@ -220,7 +219,8 @@ def _search_names(suffix: str) -> list[str]:
 def export_onnx_steps(translator: Translator, folder: Path, expected: ExpectedResults) -> Figures:
     """Write and compare the ONNX files of single decoding steps."""
     names = {"encode": file_names.ENCODER_FILE, "decoder_step": file_names.DECODER_STEP_FILE}
-    models = {names[name]: model for name, model in onnx_models.step_graphs(translator).items()}
+    graphs = onnx_models.step_graphs(translator, expected.profile)
+    models = {names[name]: model for name, model in graphs.items()}
     models[file_names.TOKENIZER_FILE] = onnx_models.tokenizer_graph(translator.source_tokenizer)
     files = _write(models, folder, translator, pieces=translator.target_tokenizer.pieces())
     expected.check_steps("ONNX steps", OnnxStreamer(folder).runtime)

@@ -238,6 +238,7 @@ LONG = [
     ("docs/after-transformers-5.md", "import pegasus", "imports, and searches in Keras"),
     ("docs/after-transformers-5.md", "import flan-t5", "imports, and searches in Keras"),
     ("docs/after-transformers-5.md", "answers", "imports, and searches in Keras"),
+    ("docs/own-layers.md", "RotaryAttention", "trains, and exports every default format"),
     ("docs/pictures.md", "encoder.svg", "starts four programs, each of which draws"),
     (
         "benchmarks/runtimes.md",

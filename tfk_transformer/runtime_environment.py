@@ -39,7 +39,7 @@ EXTRAS = {
     "tensorflow_datasets": "tfds",
     "tensorflow_serving": "tensorflow",
     "tensorflow_text": "tensorflow",
-    "tf2onnx": "dev",
+    "tf2onnx": "own-layers",
     "tomlkit": "tensorflow",
     "uvicorn": "serve",
     "yaml": "import",

@@ -76,10 +76,10 @@ _HANDLERS = {"SelectV2": _convert_select, "PyFuncStateless": _keep_layers}
 
 @contextlib.contextmanager
 def quietly(name: str) -> Iterator[None]:
-    """Log only the errors of a library in this block."""
+    """Do not log what a library logs in this block; it raises its errors as well."""
     logger = logging.getLogger(name)
     level = logger.level
-    logger.setLevel(logging.ERROR)
+    logger.setLevel(logging.CRITICAL)
     try:
         yield
     finally:

@@ -42,6 +42,7 @@ from tfk_transformer.export.to_onnx.text_operators import (
     write_detokenizer,
     write_tokenizer,
 )
+from tfk_transformer.export.to_onnx.traced_layers import insert_traced_layers
 from tfk_transformer.inference import signatures
 from tfk_transformer.inference.signatures import (
     CLASSIFY_IDS,
@@ -66,12 +67,13 @@ if TYPE_CHECKING:
     from tfk_transformer.models.configured_model import ConfiguredModel
 
 
-def generate_graph(translator: Translator, profile: Profile = PORTABLE) -> ir.Model:
+def generate_graph(translator: Translator, profile: Profile | None = PORTABLE) -> ir.Model:
     """Return the model from source ids to target ids, `signatures.GENERATE`.
 
     Args:
         translator: the translator.
-        profile: `layer_nodes.PORTABLE`, or a result of `layer_nodes.int8_profile`.
+        profile: `layer_nodes.PORTABLE`, or a result of `layer_nodes.int8_profile`. None: the
+            layers are not this package's, see `traced_layers`.
     """
     outer = _expand("search", translator)
     model = _add_layers(outer, "generate", GENERATE, translator.model, profile)
@@ -93,14 +95,14 @@ def translate_graph(generate: ir.Model, translator: Translator) -> ir.Model:
     return model
 
 
-def score_graph(translator: Translator) -> ir.Model:
+def score_graph(translator: Translator, profile: Profile | None = PORTABLE) -> ir.Model:
     """Return the model that scores pairs of ids, `signatures.SCORE_AND_ATTEND`.
 
     It has only standard operators. The tokenizers are in the metadata, so that `OnnxScorer` can
     also score texts.
     """
     outer = _expand("score", translator, shortlist=False, blocks=False)
-    model = _add_layers(outer, "score", SCORE_AND_ATTEND, translator.model)
+    model = _add_layers(outer, "score", SCORE_AND_ATTEND, translator.model, profile)
     tokenizers = {
         SOURCE_TOKENIZER: translator.source_tokenizer,
         TARGET_TOKENIZER: translator.target_tokenizer,
@@ -110,7 +112,7 @@ def score_graph(translator: Translator) -> ir.Model:
     return model
 
 
-def probabilities_graph(classifier: TextClassifier) -> ir.Model:
+def probabilities_graph(classifier: TextClassifier, profile: Profile | None = PORTABLE) -> ir.Model:
     """Return the classifier over ids, `signatures.CLASSIFY_IDS`, with standard operators."""
     config = classifier.model.config
     sizes = {
@@ -119,7 +121,7 @@ def probabilities_graph(classifier: TextClassifier) -> ir.Model:
         "max_length": config.max_length,
     }
     outer = expand(Template("probabilities"), sizes)
-    return _add_layers(outer, "probabilities", CLASSIFY_IDS, classifier.model)
+    return _add_layers(outer, "probabilities", CLASSIFY_IDS, classifier.model, profile)
 
 
 def classify_graph(probabilities: ir.Model, classifier: TextClassifier) -> ir.Model:
@@ -136,7 +138,7 @@ def classify_graph(probabilities: ir.Model, classifier: TextClassifier) -> ir.Mo
     return model
 
 
-def step_graphs(translator: Translator) -> dict[str, ir.Model]:
+def step_graphs(translator: Translator, profile: Profile | None = PORTABLE) -> dict[str, ir.Model]:
     """Return the models of the encoder and of the decoder step, with standard operators.
 
     Returns:
@@ -147,10 +149,12 @@ def step_graphs(translator: Translator) -> dict[str, ir.Model]:
     models = {}
     if encode := signatures.encode(config):
         outer = _encoder_graph(encode, config)
-        models["encode"] = _add_layers(outer, "encode", encode, translator.model)
+        models["encode"] = _add_layers(outer, "encode", encode, translator.model, profile)
     decoder_step = signatures.decoder_step(config)
     outer = _step_graph(decoder_step, translator)
-    models["decoder_step"] = _add_layers(outer, "decoder_step", decoder_step, translator.model)
+    models["decoder_step"] = _add_layers(
+        outer, "decoder_step", decoder_step, translator.model, profile
+    )
     _set_defaults(models["decoder_step"].graph, translator.runtime.rules)
     return models
 
@@ -274,10 +278,13 @@ def _add_layers(
     name: str,
     signature: Signature,
     model: "ConfiguredModel",
-    profile: Profile = PORTABLE,
+    profile: Profile | None,
 ) -> ir.Model:
     """Insert a model's layers into a graph, and give the graph a name and a signature."""
-    insert_layers(outer, model, profile)
+    if profile is None:
+        insert_traced_layers(outer, model)
+    else:
+        insert_layers(outer, model, profile)
     optimize(outer)
     _apply_signature(outer.graph.inputs, signature.inputs)
     _apply_signature(outer.graph.outputs, signature.outputs)

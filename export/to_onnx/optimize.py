@@ -56,15 +56,21 @@ def _fold_constants(model: ir.Model) -> None:
         onnx_shape_inference=False,
         input_size_limit=2**40,
         output_size_limit=2**40,
-        should_fold=lambda node: False if _is_transposed_table(node) else None,
+        should_fold=lambda node: False if _repeats_weights(node) else None,
     )
     CLEAN_UP(model)
 
 
-def _is_transposed_table(node: ir.Node) -> bool:
-    """Return whether a node transposes int8 weights, which the file also has as they are."""
-    weights = node.inputs[0].const_value if node.op_type == "Transpose" else None
-    return weights is not None and weights.dtype == ir.DataType.INT8
+def _repeats_weights(node: ir.Node) -> bool:
+    """Return whether a node only reorders weights that the file also has as they are."""
+    if node.op_type not in ("Transpose", "Unsqueeze"):
+        return False
+    weights = node.inputs[0]
+    if weights is None or weights.const_value is None:
+        return False
+    if weights.const_value.dtype == ir.DataType.INT8:
+        return node.op_type == "Transpose"
+    return len(weights.uses()) > 1 and len(weights.const_value.shape) > 1
 
 
 def _hoist_nodes(graph: ir.Graph) -> None:
@@ -78,7 +84,7 @@ def _hoist_nodes(graph: ir.Graph) -> None:
         if loop.op_type == "Loop":
             graphs = list(_with_branches(loop.attributes["body"].as_graph()))
             for node in list(itertools.chain.from_iterable(graphs)):
-                if bodies(node) or node.outputs[0].is_graph_output() or _is_transposed_table(node):
+                if bodies(node) or node.outputs[0].is_graph_output() or _repeats_weights(node):
                     continue
                 if not any(value is not None and value.graph in graphs for value in node.inputs):
                     node.graph.remove(node)

@@ -18,7 +18,7 @@ from tfk_transformer.inference import signatures
 from tfk_transformer.inference.step_tensors import STEP_SETTINGS
 from tfk_transformer.inference.streaming import Tensors
 from tfk_transformer.layers.attention import KeyValue
-from tfk_transformer.models.search_steps import mean_log_probs
+from tfk_transformer.models.search_steps import Step, mean_log_probs
 from tfk_transformer.models.token_model import TokenModel
 from tfk_transformer.models.transformer import Memory
 
@@ -52,14 +52,7 @@ class StepFunctions:
             float32 logits (N, vocab_size), int32 next_token (N,), its float32 log_prob (N,), and
             the cache of T positions. The logits of an ensemble are its log-probabilities.
         """
-        last = target_ids[:, -1:]
-        position = tf.shape(target_ids)[1] - 1
-        memories: list[Memory | None] = [None]  # of a decoder-only model
-        if "source_mask" in tensors:
-            mask = tensors["source_mask"]
-            memories = [Memory(layers, mask) for layers in self._memory(tensors)]
-        inputs = zip(self.members, self._cache(tensors), memories, strict=True)
-        steps = [member.step(last, position, cache, memory) for member, cache, memory in inputs]
+        steps = self.steps(target_ids[:, -1:], tf.shape(target_ids)[1] - 1, tensors)
         logits = [step.logits for step in steps]
         vocabulary = VocabularyBlocks.of(self.members[0].config.target_vocab_size)
         log_prob, token = choose_one(logits, target_ids[:, None], tensors, vocabulary)
@@ -68,8 +61,25 @@ class StepFunctions:
             "logits": output[:, 0],
             "next_token": token,
             "log_prob": log_prob,
-            **_by_name("next_cache", [step.cache for step in steps]),
+            **next_cache(steps),
         }
+
+    def steps(
+        self, tokens: Tensor, position: Tensor, tensors: Tensors, lineage: Tensor = None
+    ) -> list[Step]:
+        """Return the decoding step of each member; see `Transformer.step`.
+
+        `tensors` contains the memory and the cache.
+        """
+        memories: list[Memory | None] = [None]  # of a decoder-only model
+        if "source_mask" in tensors:
+            mask = tensors["source_mask"]
+            memories = [Memory(layers, mask) for layers in self._memory(tensors)]
+        inputs = zip(self.members, self._cache(tensors), memories, strict=True)
+        return [
+            member.step(tokens, position, cache, memory, lineage)
+            for member, cache, memory in inputs
+        ]
 
     def _memory(self, tensors: Tensors) -> list[list[KeyValue]]:
         """Return the keys and values of each member's layers."""
@@ -100,6 +110,11 @@ class StepFunctions:
             tf.cast(tensors[f"{name}_key"], self.compute_dtype),
             tf.cast(tensors[f"{name}_value"], self.compute_dtype),
         )
+
+
+def next_cache(steps: Iterable[Step]) -> Tensors:
+    """Return the cache after a decoding step of each member, by name."""
+    return _by_name("next_cache", [step.cache for step in steps])
 
 
 def _by_name(name: str, members: Iterable[list[Tensor]]) -> Tensors:

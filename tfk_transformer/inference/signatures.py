@@ -80,7 +80,7 @@ TOKENIZE = Signature((TEXT,), (SOURCE_IDS,))
 
 def encode(config: "TokenConfig") -> Signature | None:
     """Return the signature of the encoder, or None for a decoder-only model."""
-    memory = _float32(memory_shapes(config))
+    memory = float32_tensors(memory_shapes(config))
     return Signature((SOURCE_IDS,), memory) if memory else None
 
 
@@ -91,20 +91,21 @@ def decoder_step(config: "TokenConfig") -> Signature:
     """
     inputs = (
         TARGET_IDS,
-        *_float32(memory_shapes(config)),
-        *_float32(cache_shapes(config)),
+        *float32_tensors(memory_shapes(config)),
+        *float32_tensors(cache_shapes(config)),
         *(TensorSignature(name, SETTING_DTYPES[name], ()) for name in STEP_SETTINGS),
     )
     outputs = (
         TensorSignature("logits", "float32", ("N", config.target_vocab_size)),
         TensorSignature("next_token", "int32", ("N",)),
         TensorSignature("log_prob", "float32", ("N",)),
-        *_float32(cache_shapes(config, "next_", "T")),
+        *float32_tensors(cache_shapes(config, "next_", "T")),
     )
     return Signature(inputs, outputs)
 
 
-def _float32(shapes: dict[str, tuple[str | int, ...]]) -> tuple[TensorSignature, ...]:
+def float32_tensors(shapes: dict[str, tuple[str | int, ...]]) -> tuple[TensorSignature, ...]:
+    """Return float32 tensors of these names and shapes."""
     return tuple(TensorSignature(name, "float32", shape) for name, shape in shapes.items())
 
 

@@ -1,0 +1,204 @@
+"""Insert the layers of a Keras model that `layer_operators` does not describe, with tf2onnx.
+
+The operators are standard, and the weights float32. There are about half as many more operators.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any, TypeAlias
+
+import keras
+import onnx
+import onnx_ir as ir
+import tensorflow as tf
+from onnx_ir.passes import common as passes
+
+from tfk_transformer.array_types import Tensor
+from tfk_transformer.export.to_onnx.conversion import (
+    CLASSIFY_OPERATOR,
+    DECODE,
+    DOMAIN,
+    LOGITS,
+    READ,
+    STEP,
+    from_tensorflow,
+)
+from tfk_transformer.generation.decoder_step import StepFunctions, next_cache
+from tfk_transformer.generation.signature_functions import Body, tf_function
+from tfk_transformer.inference import signatures
+from tfk_transformer.inference.signatures import (
+    SOURCE_IDS,
+    TARGET_IDS,
+    Signature,
+    TensorSignature,
+)
+from tfk_transformer.inference.step_tensors import cache_shapes, memory_shapes
+from tfk_transformer.models.configured_model import ConfiguredModel
+from tfk_transformer.models.token_model import TokenModel
+
+Function: TypeAlias = tuple[Body, Signature]
+# By the name of an input of the converted functions: a weight, and its value in the outer graph.
+Weights: TypeAlias = dict[str, tuple[keras.Variable, ir.Value]]
+
+STEP_INPUTS = (
+    TensorSignature("tokens", "int32", ("N", "M")),
+    TensorSignature("position", "int32", ()),
+    TensorSignature("lineage", "float32", ("N", 1, "M", "P")),
+)
+CANDIDATES = TensorSignature("candidates", "int32", ("n",))  # of a search with a shortlist
+
+
+def insert_traced_layers(outer: ir.Model, model: ConfiguredModel) -> None:
+    """Replace the nodes that represent a model's layers by operators that tf2onnx converts.
+
+    Args:
+        outer: see `layer_nodes.insert_layers`.
+        model: the model.
+    """
+    named: dict[str, Any] = {"": model}
+    if isinstance(model, TokenModel):
+        named = model.named_members()
+    members = list(named.values())
+    for node in outer.graph:
+        if node.domain == DOMAIN and node.op_type.startswith(DECODE):
+            _read_source(node)
+    passes.RemoveUnusedNodesPass()(outer)
+    weights = [_add_weights(outer.graph, *item) for item in named.items()]
+    for node in [node for node in outer.graph.all_nodes() if node.domain == DOMAIN]:
+        layers, number = node.op_type.split("_")
+        function = FUNCTIONS[layers](members[int(number)], len(node.inputs))
+        _replace(outer.graph, node, function, weights[int(number)])
+    outer.opset_imports.pop(DOMAIN, None)
+    # Tables of positions, which several nodes may read.
+    passes.DeduplicateHashedInitializersPass()(outer)
+    passes.NameFixPass()(outer)
+
+
+def _add_weights(graph: ir.Graph, prefix: str, member: ConfiguredModel) -> Weights:
+    """Add the weights of a member to a graph."""
+    weights = {}
+    for number, (name, variable) in enumerate(member.named_weights.items()):
+        value = ir.Value(
+            name=f"{prefix}{name}", const_value=ir.tensor(keras.ops.convert_to_numpy(variable))
+        )
+        graph.register_initializer(value)
+        weights[f"weight_{number}"] = (variable, value)
+    return weights
+
+
+def _read_source(decode: ir.Node) -> None:
+    """Let a full pass read the source, as the Keras model does, instead of the memory."""
+    if len(decode.inputs) > 1:
+        (source,) = decode.inputs[1].producer().inputs
+        decode.resize_inputs(2)
+        decode.replace_input_with(1, source)
+
+
+def _replace(outer: ir.Graph, node: ir.Node, function: Function, weights: Weights) -> None:
+    """Replace a node by the nodes of a converted function, whose constants move to `outer`."""
+    body, signature = function
+    converted = _convert(body, signature, {name: weight for name, (weight, _) in weights.items()})
+    names = [tensor.name for tensor in signature.inputs]
+    values = dict(zip(names, node.inputs, strict=True)) | {
+        name: value for name, (_, value) in weights.items()
+    }
+    for value in converted.inputs:
+        ir.convenience.replace_all_uses_with(value, values[value.name])
+    for name, constant in converted.initializers.items():
+        moved = ir.Value(name=f"{node.op_type}/{name}", const_value=constant.const_value)
+        outer.register_initializer(moved)
+        ir.convenience.replace_all_uses_with(constant, moved)
+    by_name = {value.name: value for value in converted.outputs}
+    outputs = [by_name[tensor.name] for tensor in signature.outputs]
+    converted.outputs.clear()
+    nodes = list(converted)
+    converted.remove(nodes)
+    ir.convenience.replace_nodes_and_values(node.graph, node, [node], nodes, node.outputs, outputs)
+
+
+def _convert(body: Body, signature: Signature, weights: Mapping[str, keras.Variable]) -> ir.Graph:
+    """Convert a function to a graph whose inputs include the weights.
+
+    As constants, weights that several functions read would be in several graphs.
+
+    Raises:
+        ValueError: if tf2onnx does not support the layers.
+    """
+
+    def body_of_weights(**tensors: Tensor) -> Mapping[str, Tensor]:
+        state = [(weight, tensors.pop(name)) for name, weight in weights.items()]
+        with keras.StatelessScope(state):
+            return body(**tensors)
+
+    tensors = (TensorSignature(name, w.dtype, tuple(w.shape)) for name, w in weights.items())
+    inputs = (*signature.inputs, *tensors)
+    function = tf_function(body_of_weights, signature._replace(inputs=inputs))
+    concrete = function.get_concrete_function()
+    try:
+        graph = from_tensorflow(concrete).graph
+        operators = {(node.op_type, node.domain) for node in graph.all_nodes()}
+        if unknown := [name for name, domain in operators if not onnx.defs.has(name, domain)]:
+            raise ValueError(f"no ONNX operators for {', '.join(sorted(unknown))}")
+        return graph
+    except Exception as error:  # tf2onnx raises exceptions of many types
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise ValueError(
+            "formats: expected layers that tf2onnx converts to ONNX, got its error: "
+            f"{reason.rstrip('.')}; use formats=['saved_model']. Nothing was written."
+        ) from error
+
+
+def _read(member: Any, inputs: int) -> Function:
+    signature = Signature((SOURCE_IDS,), _outputs(*memory_shapes(member.config)))
+    return StepFunctions(member).encode, signature
+
+
+def _step(member: Any, inputs: int) -> Function:
+    config = member.config
+    functions = StepFunctions(member)
+
+    def body(
+        tokens: Tensor, position: Tensor, lineage: Tensor, candidates: Tensor = None, **rest: Tensor
+    ) -> dict[str, Tensor]:
+        (step,) = functions.steps(tokens, position, rest, lineage)
+        logits = step.logits if candidates is None else tf.gather(step.logits, candidates, axis=2)
+        return {"logits": logits, "attention": step.attention, **next_cache([step])}
+
+    tensors = signatures.float32_tensors({**cache_shapes(config), **memory_shapes(config)})
+    read = (*STEP_INPUTS, *tensors, CANDIDATES)[:inputs]
+    return body, Signature(read, _outputs("logits", "attention", *cache_shapes(config, "next_")))
+
+
+def _decode(member: Any, inputs: int) -> Function:
+    def body(target_ids: Tensor, source_ids: Tensor = None) -> dict[str, Tensor]:
+        pair = {"source": source_ids, "target": target_ids}
+        decoded = member.decode(target_ids if source_ids is None else pair, training=False)
+        weights = decoded.self_weights if source_ids is None else decoded.cross_weights
+        return {"output": decoded.output, **dict(zip(names, weights, strict=True))}
+
+    names = [f"weights_{i}" for i in range(member.config.decoder_layers)]
+    return body, Signature((TARGET_IDS, SOURCE_IDS)[:inputs], _outputs("output", *names))
+
+
+def _logits(member: Any, inputs: int) -> Function:
+    output = TensorSignature("output", "float32", ("N", "T", member.config.model_dim))
+    signature = Signature((output,), _outputs("logits"))
+    return lambda output: {"logits": member.logits(output)}, signature
+
+
+def _classify(member: Any, inputs: int) -> Function:
+    signature = Signature((SOURCE_IDS,), _outputs("logits"))
+    return lambda source_ids: {"logits": member(source_ids, training=False)}, signature
+
+
+def _outputs(*names: str) -> tuple[TensorSignature, ...]:
+    return tuple(TensorSignature(name, "float32", ()) for name in names)
+
+
+# For each operator, from a member and the number of inputs to the function that is converted.
+FUNCTIONS: dict[str, Callable[[Any, int], Function]] = {
+    READ: _read,
+    STEP: _step,
+    DECODE: _decode,
+    LOGITS: _logits,
+    CLASSIFY_OPERATOR: _classify,
+}
