@@ -1,0 +1,45 @@
+"""Keras's methods of models and layers do what the table of docs/training.md says."""
+
+import keras_surface
+import pytest
+
+SHORT = ("fit_row_weights", "fit_class_weight", "weights_file", "layer_calls", "compile_metrics")
+
+
+@pytest.fixture(scope="module")
+def rows():
+    pytest.importorskip("jax")
+    pytest.importorskip("torch")
+    return keras_surface.load_rows()
+
+
+def check(rows, backend, names):
+    outcomes = keras_surface.run_under(backend, *names)
+    documented = keras_surface.read_table()[backend]
+    actual = {rows[name].text: outcome for name, outcome in outcomes.items()}
+    assert actual == {text: documented[text] for text in actual}
+    assert len(actual) == len(names or rows)
+
+
+@pytest.mark.long  # compiles some hundred steps, layers and exports
+@pytest.mark.parametrize("backend", keras_surface.NAMES)
+def test_every_row(rows, backend):
+    check(rows, backend, ())
+
+
+def test_short_rows(rows):
+    check(rows, "tensorflow", SHORT)
+
+
+def test_table_has_the_expected_outcomes(rows):
+    from keras_surface_rows import is_expected
+
+    table = keras_surface.read_table()
+    for backend, outcomes in table.items():
+        assert list(outcomes) == [row.text for row in rows.values()]
+        unexpected = {
+            row.text: outcomes[row.text]
+            for row in rows.values()
+            if not is_expected(row.expected[backend], outcomes[row.text])
+        }
+        assert unexpected == {}
