@@ -170,10 +170,26 @@ def layer_sequential() -> None:
         ]
     )
     ids = INPUTS["source"]
+    model(ids)
+
+
+@row(LAYERS)
+def layer_sequential_output_only() -> None:
+    """the same with `EncoderLayer(options, output_only=True)`"""
+    model = keras.Sequential(
+        [
+            keras.layers.Embedding(13, 12),
+            tfk.EncoderLayer(OPTIONS, output_only=True),
+            keras.layers.Dense(17),
+        ]
+    )
+    ids = INPUTS["source"]
     predictions = numpy(model(ids))
     assert predictions.shape == (6, 5, 17)
-    expected = output_of(model.layers[1](model.layers[0](ids)))
-    close(predictions, numpy(model.layers[2](expected)))
+    expected = tfk.EncoderLayer.from_config({**model.layers[1].get_config(), "output_only": False})
+    expected.build()
+    expected.set_weights(model.layers[1].get_weights())
+    close(predictions, numpy(model.layers[2](expected(model.layers[0](ids)).output)))
 
 
 @row(LAYERS)
