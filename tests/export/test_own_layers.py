@@ -166,10 +166,10 @@ def assert_searches_are_equal(translator, session):
     for settings in (GREEDY, BEAM):
         expected_ids, expected_scores = run_search(translator.runtime, ids, settings)
         values = {name: np.array(value, SETTING_DTYPES[name]) for name, value in settings.items()}
-        found, scores = session.run(["ids", "scores"], {"source_ids": ids, **values})
-        np.testing.assert_array_equal(found, expected_ids)
+        onnx_ids, scores = session.run(["ids", "scores"], {"source_ids": ids, **values})
+        np.testing.assert_array_equal(onnx_ids, expected_ids)
         np.testing.assert_allclose(scores, expected_scores, atol=1e-4)
-        assert len({tuple(row) for row in found[:, 0]}) > 25
+        assert len({tuple(row) for row in onnx_ids[:, 0]}) > 25
 
 
 @pytest.mark.parametrize("beams", (1, 2))

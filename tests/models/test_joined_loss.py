@@ -171,6 +171,17 @@ def test_class_weights_of_a_batch():
     assert losses[1] == pytest.approx((expected * weights).sum() / (ids != 0).sum(), rel=1e-5)
 
 
+def test_class_weights_of_batches_keep_the_compiled_step():
+    model = make(Transformer)
+    model.compile("sgd", LabelSmoothedCrossentropy(0.1), jit_compile=False)
+    ids = batch(1)
+    compiled = []
+    for weight in (0.5, 2.0):
+        model.train_on_batch({"source": ids, "target": ids}, ids, class_weight={3: weight})
+        compiled.append(model.train_function)
+    assert compiled[0] is not None and compiled[0] is compiled[1]
+
+
 @pytest.mark.parametrize("token", [-1, VOCAB_SIZE, "de", 1.5])
 def test_class_weight_of_no_token_is_refused(token):
     model = make(Transformer)

@@ -1,9 +1,8 @@
 """Models that predict tokens: decoder, projection to the vocabulary, and how they are trained."""
 
-import contextlib
 import functools
 import inspect
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import keras
@@ -135,9 +134,17 @@ class TokenModel(ConfiguredModel):
     def fit(self, *args: Any, **kwargs: Any) -> keras.callbacks.History:
         """Train the model; `class_weight` has weights by token id. See `keras.Model`."""
         arguments = inspect.signature(keras.Model.fit).bind(self, *args, **kwargs).arguments
+        del arguments["self"]
         # Keras would take rows of labels (B, T) for one-hot vectors.
-        with self._weighing_tokens(arguments.pop("class_weight", None)):
-            return super().fit(**{name: arguments[name] for name in arguments if name != "self"})
+        class_weight = arguments.pop("class_weight", None)
+        if class_weight is None:
+            return super().fit(**arguments)
+        self._token_weights = self._weights_by_token(class_weight)
+        self.train_function = None  # a compiled step contains the weights
+        try:
+            return super().fit(**arguments)
+        finally:
+            self._token_weights = self.train_function = None
 
     @functools.wraps(keras.Model.train_on_batch)
     def train_on_batch(
@@ -149,9 +156,9 @@ class TokenModel(ConfiguredModel):
         return_dict: bool = False,
     ) -> Tensor:
         """Train on a batch; `class_weight` has weights by token id. See `keras.Model`."""
-        with self._weighing_tokens(class_weight):
-            _, _, weights = self.unpack_batch((x, y, sample_weight))
-        return super().train_on_batch(x, y, weights, return_dict=return_dict)
+        if class_weight is not None:
+            sample_weight = _weigh(self._weights_by_token(class_weight), y, sample_weight)
+        return super().train_on_batch(x, y, sample_weight, return_dict=return_dict)
 
     def unpack_batch(self, batch: Any) -> tuple[Tensor, Tensor, Tensor]:
         """Return inputs, labels, and the weights of rows or tokens, if any, of a training batch.
@@ -160,20 +167,15 @@ class TokenModel(ConfiguredModel):
         """
         inputs, labels, weights = keras.utils.unpack_x_y_sample_weight(batch)
         if self._token_weights is not None:
-            by_label = ops.take(self._token_weights, ops.cast(labels, "int32"), axis=0)
-            weights = by_label * token_weights(labels, weights)
+            weights = _weigh(self._token_weights, labels, weights)
         return inputs, labels, weights
 
-    @contextlib.contextmanager
-    def _weighing_tokens(self, class_weight: Mapping[int, float] | None) -> Iterator[None]:
-        """Weigh the tokens of training batches by their ids in this block.
+    def _weights_by_token(self, class_weight: Mapping[int, float]) -> np.ndarray:
+        """Return the weight of each token, float32 (vocab_size,), 1 by default.
 
         Raises:
             ValueError: if a key is not an id of a token.
         """
-        if class_weight is None:
-            yield
-            return
         size = self.id_ranges[-1].size
         if outside := [token for token in class_weight if token not in range(size)]:
             raise ValueError(
@@ -182,12 +184,7 @@ class TokenModel(ConfiguredModel):
             )
         weights = np.ones(size, "float32")
         weights[list(class_weight)] = list(class_weight.values())
-        self._token_weights = weights
-        self.train_function = None  # a compiled step contains the weights
-        try:
-            yield
-        finally:
-            self._token_weights = self.train_function = None
+        return weights
 
     def decode(self, inputs: Tensor, training: bool | None = None) -> Decoded:
         """Return the decoder's output (B, T, D) and attention weights, for the inputs of a call."""
@@ -281,6 +278,11 @@ class TokenModel(ConfiguredModel):
         if attention is None:
             attention = ops.zeros((*ops.shape(output)[:2], 0), dtype="float32")
         return Step(self.logits(output), cache, attention)
+
+
+def _weigh(by_token: np.ndarray, labels: Tensor, weights: Tensor) -> Tensor:
+    """Return weights (B, T) of labels (B, T): by token id, times those of rows or tokens if any."""
+    return ops.take(by_token, ops.cast(labels, "int32"), axis=0) * token_weights(labels, weights)
 
 
 def forward_pass(

@@ -121,14 +121,14 @@ class SavedAsBundle(ABC):
     ) -> None:
         """Write the bundle atomically.
 
+        LoRA is merged and int8 weights become float32, with a warning. A subclass is recorded in
+        `model.json`; see `model_record.record_of`.
+
         Args:
             path: the folder. An existing folder is replaced after everything is written.
             history: the metrics that `model.fit` recorded, as lists by name.
             metrics: metrics of the finished model, by name.
             more: a function that writes further files into the new folder.
-
-        LoRA is merged and int8 weights become float32, with a warning. A subclass is recorded in
-        `model.json`; see `model_record.record_of`.
 
         Raises:
             ValueError: if the bundle would not load, or load as a model with other outputs.
