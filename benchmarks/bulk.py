@@ -21,7 +21,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from tfk_transformer.text_files.compression import compress, compression
+from tfk_transformer.formats.compression import compress, compression
 
 SAVED = Path(__file__).parents[1] / "tests" / "saved_files"
 OPTIONS = ["--beam-size", "1", "--setting", "max_length=4"]

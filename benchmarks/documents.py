@@ -18,7 +18,7 @@ from engines.report import print_tables, processor
 
 import tfk_transformer
 from tfk_transformer import datasets
-from tfk_transformer.documents.results import DocumentSentence
+from tfk_transformer.formats.documents.results import DocumentSentence
 from tfk_transformer.inference.base_translator import BaseTranslator
 
 PARAGRAPH = 10  # texts

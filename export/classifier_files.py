@@ -19,7 +19,7 @@ from tfk_transformer.export.to_saved_model.writer import write_saved_model
 from tfk_transformer.inference.runtime import ClassifierRuntime
 from tfk_transformer.inference.signatures import CLASSIFIER_SAVED_MODEL
 from tfk_transformer.pipelines.text_classifier import TextClassifier
-from tfk_transformer.results import decode
+from tfk_transformer.text.results import decode
 
 
 class ExpectedLabels:

@@ -29,7 +29,7 @@ from tfk_transformer.inference.signatures import LOG_PROBABILITY, SCORE_AND_ATTE
 from tfk_transformer.inference.streaming import next_tokens
 from tfk_transformer.pipelines.keras_runtime import KerasRuntime
 from tfk_transformer.pipelines.translator import Translator
-from tfk_transformer.results import Translation
+from tfk_transformer.text.results import Translation
 
 Settings = Mapping[str, Any]
 # Takes source ids, prefix ids and settings.

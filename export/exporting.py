@@ -13,7 +13,6 @@ from pathlib import Path
 
 from tfk_transformer import datasets
 from tfk_transformer.atomic_write import atomic_write, lock
-from tfk_transformer.confidence.calibration import calibration_metadata
 from tfk_transformer.config.words import nearest
 from tfk_transformer.data.shortlist import learn_shortlist, shortlist_metadata
 from tfk_transformer.export import classifier_files, file_names, library_files
@@ -42,6 +41,7 @@ from tfk_transformer.export.to_onnx.layer_operators.layer_nodes import PORTABLE,
 from tfk_transformer.export.to_web import web_files
 from tfk_transformer.export.to_web.npm_packages import find_packages
 from tfk_transformer.importing.marian_files.shortlist import read_marian_shortlist
+from tfk_transformer.inference.calibration import calibration_metadata
 from tfk_transformer.models.reproduction.difference import difference_from
 from tfk_transformer.pipelines.licenses import warn_of_license
 from tfk_transformer.pipelines.text_classifier import TextClassifier

@@ -8,8 +8,8 @@ from tfk_transformer.datasets import Pair
 from tfk_transformer.evaluation import evaluate
 from tfk_transformer.export.runtime import onnx_file
 from tfk_transformer.export.runtime.onnx_readers import OnnxTranslator
-from tfk_transformer.results import Hypothesis, Translation
-from tfk_transformer.sentences.languages import Languages
+from tfk_transformer.text.languages import Languages
+from tfk_transformer.text.results import Hypothesis, Translation
 
 
 class Dictionary:

@@ -27,9 +27,8 @@ def outcome(done):
 
 
 def test_fork_has_tensorflow_imported():
-    code = (
-        "import sys; print('tensorflow' in sys.modules, 'tfk_transformer.cli.main' in sys.modules)"
-    )
+    names = "'tensorflow' in sys.modules, 'tfk_transformer.apps.cli.main' in sys.modules"
+    code = f"import sys; print({names})"
     assert outcome(run_program([sys.executable, "-c", code])) == (0, "True True\n", "")
     parents = {run_program([sys.executable, "-c", PRINT_PARENT]).stdout for _ in range(2)}
     assert len(parents) == 1 and parents != {f"{os.getpid()}\n"}

@@ -19,7 +19,7 @@ from multilingual_folder import write_mbart25, write_pegasus, write_small100
 from t5_folder import TRAINED
 from typer.testing import CliRunner
 
-from tfk_transformer.cli import main
+from tfk_transformer.apps.cli import main
 from tfk_transformer.export.runtime.opening import load
 
 MULTI30K = Path(__file__).parents[2] / "shared" / "data" / "multi30k"

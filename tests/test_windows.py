@@ -14,7 +14,7 @@ import pytest
 
 import tfk_transformer as tfk
 from tfk_transformer import atomic_write, datasets
-from tfk_transformer.cli import terminal
+from tfk_transformer.apps.cli import terminal
 from tfk_transformer.datasets.spelling import name_and_languages, spec_languages
 from tfk_transformer.export.runtime.onnx_readers import OnnxTranslator
 from tfk_transformer.export.to_onnx.onnx_file import OnnxFiles
@@ -119,7 +119,7 @@ warnings.filterwarnings("error", category=EncodingWarning, module="tfk_transform
 import tfk_transformer as tfk
 tfk.load(sys.argv[1]).save("bundle")
 tfk.export(tfk.load("bundle"), "files", ["onnx_steps"])
-from tfk_transformer.cli.main import main
+from tfk_transformer.apps.cli.main import main
 sys.argv = ["tfk-transformer", "new", "project"]
 main()
 """

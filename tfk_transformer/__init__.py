@@ -53,18 +53,18 @@ _HOME = {
     "train": "training.trainer",
     "LicenseWarning": "pipelines.licenses",
     "Recipe": "pipelines.recipe",
-    "distill": "distillation.distilling",
+    "distill": "training.distillation.distilling",
     "import_model": "importing.model_import",
-    "trim": "trimming.trimming",
+    "trim": "training.trimming.trimming",
     "load": "export.runtime.opening",
     "BaseTranslator": "inference.base_translator",
     "BaseClassifier": "inference.base_classifier",
-    "Translation": "results",
-    "Hypothesis": "results",
-    "ScoredTarget": "results",
-    "TextError": "inference.text_errors",
-    "Glossary": "glossary.terms",
-    "Classification": "results",
+    "Translation": "text.results",
+    "Hypothesis": "text.results",
+    "ScoredTarget": "text.results",
+    "TextError": "text.outcome",
+    "Glossary": "text.terms",
+    "Classification": "text.results",
     "Translator": "pipelines.translator",
     "TextClassifier": "pipelines.text_classifier",
     "export": "export",  # a callable package
@@ -92,7 +92,6 @@ if TYPE_CHECKING:  # the same names as in `_HOME`, for type checkers and editors
     from tfk_transformer.data.batch_records import Share as Share
     from tfk_transformer.data.batches import JoinedBatches as JoinedBatches
     from tfk_transformer.data.batches import TokenBatches as TokenBatches
-    from tfk_transformer.distillation.distilling import distill as distill
     from tfk_transformer.evaluation import Evaluation as Evaluation
     from tfk_transformer.evaluation import evaluate as evaluate
     from tfk_transformer.export.exporting import export as export
@@ -110,11 +109,9 @@ if TYPE_CHECKING:  # the same names as in `_HOME`, for type checkers and editors
         SavedModelTranslator as SavedModelTranslator,
     )
     from tfk_transformer.export.to_saved_model.serving import write_serving as write_serving
-    from tfk_transformer.glossary.terms import Glossary as Glossary
     from tfk_transformer.importing.model_import import import_model as import_model
     from tfk_transformer.inference.base_classifier import BaseClassifier as BaseClassifier
     from tfk_transformer.inference.base_translator import BaseTranslator as BaseTranslator
-    from tfk_transformer.inference.text_errors import TextError as TextError
     from tfk_transformer.layers.attention import MultiHeadAttention as MultiHeadAttention
     from tfk_transformer.layers.decoder import Decoder as Decoder
     from tfk_transformer.layers.decoder import DecoderLayer as DecoderLayer
@@ -138,16 +135,19 @@ if TYPE_CHECKING:  # the same names as in `_HOME`, for type checkers and editors
     from tfk_transformer.pipelines.recipe import Recipe as Recipe
     from tfk_transformer.pipelines.text_classifier import TextClassifier as TextClassifier
     from tfk_transformer.pipelines.translator import Translator as Translator
-    from tfk_transformer.results import Classification as Classification
-    from tfk_transformer.results import Hypothesis as Hypothesis
-    from tfk_transformer.results import ScoredTarget as ScoredTarget
-    from tfk_transformer.results import Translation as Translation
     from tfk_transformer.schedules import InverseSquareRoot as InverseSquareRoot
+    from tfk_transformer.text.outcome import TextError as TextError
+    from tfk_transformer.text.results import Classification as Classification
+    from tfk_transformer.text.results import Hypothesis as Hypothesis
+    from tfk_transformer.text.results import ScoredTarget as ScoredTarget
+    from tfk_transformer.text.results import Translation as Translation
+    from tfk_transformer.text.terms import Glossary as Glossary
     from tfk_transformer.tokenizers.subword_tokenizer import SubwordTokenizer as SubwordTokenizer
+    from tfk_transformer.training.distillation.distilling import distill as distill
     from tfk_transformer.training.towers import fit_in_towers as fit_in_towers
     from tfk_transformer.training.towers import share_processors as share_processors
     from tfk_transformer.training.trainer import train as train
-    from tfk_transformer.trimming.trimming import trim as trim
+    from tfk_transformer.training.trimming.trimming import trim as trim
 
 
 def __getattr__(name: str) -> object:

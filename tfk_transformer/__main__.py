@@ -1,5 +1,5 @@
 """`python -m tfk_transformer` runs the same program as `tfk-transformer`."""
 
-from tfk_transformer.cli.main import main
+from tfk_transformer.apps.cli.main import main
 
 main()

@@ -12,7 +12,7 @@ from tfk_transformer.export.runtime.sessions import MODEL_CARD
 from tfk_transformer.export.to_onnx.conversion import DOMAIN
 from tfk_transformer.pipelines.text_classifier import TextClassifier
 from tfk_transformer.pipelines.translator import Translator
-from tfk_transformer.sentences.languages import Languages
+from tfk_transformer.text.languages import Languages
 
 ModelCard: TypeAlias = dict[str, Any]  # JSON values by name, which depend on the model
 

@@ -22,8 +22,6 @@ from tfk_transformer.export.to_onnx.conversion import (
     STEP,
     from_tensorflow,
 )
-from tfk_transformer.generation.decoder_step import StepFunctions, next_cache
-from tfk_transformer.generation.signature_functions import Body, tf_function
 from tfk_transformer.inference import signatures
 from tfk_transformer.inference.signatures import (
     SOURCE_IDS,
@@ -34,6 +32,8 @@ from tfk_transformer.inference.signatures import (
 from tfk_transformer.inference.step_tensors import cache_shapes, memory_shapes
 from tfk_transformer.models.configured_model import ConfiguredModel
 from tfk_transformer.models.token_model import TokenModel
+from tfk_transformer.search.decoder_step import StepFunctions, next_cache
+from tfk_transformer.search.signature_functions import Body, tf_function
 
 Function: TypeAlias = tuple[Body, Signature]
 # By the name of an input of the converted functions: a weight, and its value in the outer graph.

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 
 import tensorflow as tf
 
-from tfk_transformer.generation.signature_functions import TensorFlowFunction, signature_function
 from tfk_transformer.inference.signatures import SAVED_MODEL, Signature
+from tfk_transformer.search.signature_functions import TensorFlowFunction, signature_function
 
 if TYPE_CHECKING:
-    from tfk_transformer.generation.classification_functions import ClassificationFunctions
-    from tfk_transformer.generation.translation_functions import TranslationFunctions
     from tfk_transformer.pipelines.text_classifier import TextClassifier
     from tfk_transformer.pipelines.translator import Translator
+    from tfk_transformer.search.classification_functions import ClassificationFunctions
+    from tfk_transformer.search.translation_functions import TranslationFunctions
 
 
 def write_saved_model(

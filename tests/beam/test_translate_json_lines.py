@@ -59,16 +59,16 @@ RUNNERS = {
 IN_ONE_PROCESS = """
 import json, runpy, sys
 for arguments in json.loads(sys.argv[1]):
-    sys.argv = ["tfk_transformer.beam", *arguments]
+    sys.argv = ["tfk_transformer.apps.beam", *arguments]
     try:
-        runpy.run_module("tfk_transformer.beam", run_name="__main__")
+        runpy.run_module("tfk_transformer.apps.beam", run_name="__main__")
     except SystemExit as end:
         print("ended with status", end.code, file=sys.stderr)
 """
 
 
 def beam(*arguments, python=PYTHON):
-    command = [python, "-m", "tfk_transformer.beam", *map(str, arguments)]
+    command = [python, "-m", "tfk_transformer.apps.beam", *map(str, arguments)]
     return subprocess.run(command, capture_output=True, text=True, timeout=300)
 
 

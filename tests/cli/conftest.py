@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from run_wide import content
 
-from tfk_transformer.cli import main as cli
+from tfk_transformer.apps.cli import main as cli
 from tfk_transformer.export.runtime import opening
 
 

@@ -16,11 +16,11 @@ from pathlib import Path
 import pytest
 from run_wide import made_once
 
-from tfk_transformer.cli import processing, text_lines
-from tfk_transformer.cli.arguments import BadLines
+from tfk_transformer.apps.cli import processing, text_lines
+from tfk_transformer.apps.cli.arguments import BadLines
 from tfk_transformer.datasets.numbers import spell
 from tfk_transformer.export.exporting import export
-from tfk_transformer.text_files.lines import Line
+from tfk_transformer.formats.lines import Line
 
 LONG = "one " * 500
 UTF_8 = "expected UTF-8, got byte 0xff at column 2."

@@ -16,8 +16,8 @@ from pathlib import Path
 
 import pytest
 
-from tfk_transformer.cli.progress import pace
-from tfk_transformer.text_files.compression import compress, compression, open_decompressed
+from tfk_transformer.apps.cli.progress import pace
+from tfk_transformer.formats.compression import compress, compression, open_decompressed
 
 SAVED = Path(__file__).parents[1] / "saved_files"
 SMALL = SAVED / "translate.onnx"  # opens in a tenth of a second

@@ -14,7 +14,7 @@ WITHOUT = Path(__file__).parents[2] / "benchmarks" / "without.py"
 SIZES = {"model_dim": 16, "ff_dim": 16, "num_heads": 2}
 SMALL = {"validation_data": None, "options": {**SIZES, "encoder_layers": 1, "decoder_layers": 1}}
 WITH_ONEDNN = """
-from tfk_transformer.cli.main import main
+from tfk_transformer.apps.cli.main import main
 
 try:
     main()

@@ -7,7 +7,7 @@ import shlex
 import pytest
 import typer
 
-from tfk_transformer.cli import main as cli
+from tfk_transformer.apps.cli import main as cli
 
 NAMES = list(itertools.chain(*cli.COMMANDS.values()))
 COMMANDS = {name: cli._imported(name) for name in NAMES}

@@ -11,8 +11,8 @@ import pytest
 from number_files import PARAGRAPH, TRANSLATED_PARAGRAPH
 
 from tfk_transformer import __version__
-from tfk_transformer.cli import main as cli
-from tfk_transformer.cli.model_commands.export import _agreements
+from tfk_transformer.apps.cli import main as cli
+from tfk_transformer.apps.cli.model_commands.export import _agreements
 from tfk_transformer.pipelines.translator import Translator
 
 
@@ -651,7 +651,7 @@ def test_help_names_every_command(run):
 def test_help_imports_nothing_heavy():
     code = """
 import sys
-from tfk_transformer.cli.main import main
+from tfk_transformer.apps.cli.main import main
 sys.argv = ["tfk-transformer", "--help"]
 try:
     main()
@@ -687,7 +687,7 @@ def test_every_command_has_help(run):
 
 
 def test_setting_names_are_complete():
-    from tfk_transformer.cli import arguments
+    from tfk_transformer.apps.cli import arguments
     from tfk_transformer.config.search_settings import SETTING_DTYPES
 
     assert sorted(arguments.SHOWN_SETTINGS) == sorted(set(SETTING_DTYPES) - {"beam_size"})

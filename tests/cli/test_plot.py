@@ -195,7 +195,7 @@ def test_a_missing_font_is_a_note(texts, exported):
 def test_plot_help_has_light_imports():
     code = """
 import sys
-from tfk_transformer.cli.main import main
+from tfk_transformer.apps.cli.main import main
 sys.argv = ["tfk-transformer", "plot", "--help"]
 try:
     main()

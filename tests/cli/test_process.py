@@ -66,7 +66,7 @@ def test_early_end_of_pipe_is_silent():
 
 def test_closed_output_shows_no_progress(monkeypatch):
     """A training in the background needs no standard output."""
-    from tfk_transformer.cli.arguments import printer
+    from tfk_transformer.apps.cli.arguments import printer
 
     with open("/dev/null") as closed:
         monkeypatch.setattr(sys, "stdout", closed)
@@ -82,7 +82,7 @@ class Finder:
 sys.meta_path.insert(0, Finder)
 sys.argv = ["tfk-transformer", "translate", {model!r}, "one"]
 atexit.register(lambda: {at_exit})
-from tfk_transformer.cli.main import main
+from tfk_transformer.apps.cli.main import main
 main()
 """
 PRESS = "signal.raise_signal(signal.SIGINT)"

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from terminal import Terminal
 
-from tfk_transformer.cli import main as cli
-from tfk_transformer.cli.terminal import print_line
+from tfk_transformer.apps.cli import main as cli
+from tfk_transformer.apps.cli.terminal import print_line
 from tfk_transformer.config.words import escape_controls
 
 SMALL = Path(__file__).parents[1] / "saved_files" / "translate.onnx"

@@ -4,15 +4,15 @@ import math
 
 import pytest
 
-from tfk_transformer.confidence.calibration import (
+from tfk_transformer.config.search_settings import SearchSettings, setting_rules
+from tfk_transformer.inference.calibration import (
     Calibration,
     calibration_metadata,
     is_calibration,
     lowest_confidence,
     with_confidences,
 )
-from tfk_transformer.config.search_settings import SearchSettings, setting_rules
-from tfk_transformer.results import Hypothesis, Translation
+from tfk_transformer.text.results import Hypothesis, Translation
 
 CALIBRATION = Calibration(0.5, score=2.0, length=-1.0, ratio=2.0, chrf=50.0, pairs=100, right=0.75)
 RECORD = {

@@ -5,14 +5,14 @@ import math
 import numpy as np
 import pytest
 
-from tfk_transformer.confidence.fitting import (
+from tfk_transformer.confidence_fitting import (
     are_right,
     auroc,
     expected_calibration_error,
     fit_calibration,
     fit_logistic_regression,
 )
-from tfk_transformer.results import Hypothesis, Translation
+from tfk_transformer.text.results import Hypothesis, Translation
 
 WORDS = ["cat", "dog", "bird", "house", "mouse", "garden", "river"]
 

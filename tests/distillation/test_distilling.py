@@ -7,10 +7,10 @@ from number_files import write_number_files
 from sacrebleu.metrics import BLEU
 
 from tfk_transformer import datasets, load
-from tfk_transformer.distillation import teacher_pairs
-from tfk_transformer.distillation.distilling import distill
-from tfk_transformer.distillation.teacher_pairs import TeacherPairs, TeacherSearch
-from tfk_transformer.results import Hypothesis, Translation
+from tfk_transformer.text.results import Hypothesis, Translation
+from tfk_transformer.training.distillation import teacher_pairs
+from tfk_transformer.training.distillation.distilling import distill
+from tfk_transformer.training.distillation.teacher_pairs import TeacherPairs, TeacherSearch
 
 BEAM = TeacherSearch(beam_size=3)
 SHALLOW = {"encoder_layers": 1, "decoder_layers": 1}  # the options of a student

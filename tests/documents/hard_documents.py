@@ -7,7 +7,7 @@ import re
 
 import numpy as np
 
-from tfk_transformer.documents.results import TranslatedText
+from tfk_transformer.text.alignment import TranslatedText
 
 WORDS = (
     "one two three forty-two don't 3.5 naïve 中文词 日本語 ไทย हिन्दी AT&T x_y_z C++ e.g. 🙂".split()

@@ -8,10 +8,10 @@ import pytest
 from document_checks import check, check_places
 from made_documents import Maker
 
-from tfk_transformer.documents.reading.formats import read
-from tfk_transformer.documents.results import TranslatedText
-from tfk_transformer.documents.translation import translate
-from tfk_transformer.documents.words import piece_spans, word_spans
+from tfk_transformer.formats.documents.translation import translate
+from tfk_transformer.formats.reading.formats import read
+from tfk_transformer.text.alignment import TranslatedText
+from tfk_transformer.text.words import piece_spans, word_spans
 
 
 def translated(document, format, order=None, shown=str, limit=None, language="en"):

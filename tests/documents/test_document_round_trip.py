@@ -7,10 +7,10 @@ import pytest
 from document_checks import check_places, elements
 from hard_documents import HardMaker, adversary, unchanged
 
-from tfk_transformer.documents.reading.formats import read
-from tfk_transformer.documents.results import TranslatedText
-from tfk_transformer.documents.translation import translate
-from tfk_transformer.documents.words import word_spans
+from tfk_transformer.formats.documents.translation import translate
+from tfk_transformer.formats.reading.formats import read
+from tfk_transformer.text.alignment import TranslatedText
+from tfk_transformer.text.words import word_spans
 
 
 def copied(document, format="markdown"):

@@ -5,10 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from tfk_transformer.documents.items import STAND_IN, Item, ItemType
-from tfk_transformer.documents.protection import number_spans, placeholder_spans, protect_spans
-from tfk_transformer.documents.reading.text_reader import read_text
-from tfk_transformer.documents.sentences import IndexedItems, halves, sentences
+from tfk_transformer.formats.documents.items import STAND_IN, Item, ItemType
+from tfk_transformer.formats.documents.protection import (
+    number_spans,
+    placeholder_spans,
+    protect_spans,
+)
+from tfk_transformer.formats.documents.sentences import IndexedItems, halves, sentences
+from tfk_transformer.formats.reading.text_reader import read_text
 
 MULTI30K = next(
     (

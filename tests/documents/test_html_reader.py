@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tfk_transformer.documents.items import ItemType, split_at_breaks
-from tfk_transformer.documents.reading.html_attributes import translate_attributes
-from tfk_transformer.documents.reading.html_parser import HtmlParser
-from tfk_transformer.documents.reading.html_reader import read_html
-from tfk_transformer.documents.reading.html_structure import html_structure
-from tfk_transformer.documents.results import DocumentSentence, DocumentTranslation
+from tfk_transformer.formats.documents.items import ItemType, split_at_breaks
+from tfk_transformer.formats.documents.results import DocumentSentence, DocumentTranslation
+from tfk_transformer.formats.reading.html_attributes import translate_attributes
+from tfk_transformer.formats.reading.html_parser import HtmlParser
+from tfk_transformer.formats.reading.html_reader import read_html
+from tfk_transformer.formats.reading.html_structure import html_structure
 
 FRAGMENTS = (
     ["<p>", "</p>", "<b>", "</b>", "<i title='<b>'>", "</i>", "<a href=x>", "</a>", "<br/>"]

@@ -5,15 +5,15 @@ import random
 import numpy as np
 import pytest
 
-from tfk_transformer.documents.items import ItemType
-from tfk_transformer.documents.reading.formats import read
-from tfk_transformer.documents.reading.markdown_reader import escape_markdown, read_markdown
-from tfk_transformer.documents.reading.markdown_structure import (
+from tfk_transformer.formats.documents.items import ItemType
+from tfk_transformer.formats.documents.translation import translate
+from tfk_transformer.formats.reading.formats import read
+from tfk_transformer.formats.reading.markdown_reader import escape_markdown, read_markdown
+from tfk_transformer.formats.reading.markdown_structure import (
     markdown_structure,
     structure_within,
 )
-from tfk_transformer.documents.results import TranslatedText
-from tfk_transformer.documents.translation import translate
+from tfk_transformer.text.alignment import TranslatedText
 
 SHOWN = {ItemType.TEXT: "{}", ItemType.BREAK: "¶", ItemType.POINT: "⟦{}⟧"}
 DEFINITIONS = "\n\n[key]: https://example.org\n\n[^1]: note\n"

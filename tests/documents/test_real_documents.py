@@ -4,8 +4,8 @@ import pytest
 from hard_documents import unchanged
 from real_documents import DOCUMENTS
 
-from tfk_transformer.documents.reading.formats import read
-from tfk_transformer.documents.translation import translate
+from tfk_transformer.formats.documents.translation import translate
+from tfk_transformer.formats.reading.formats import read
 
 
 @pytest.mark.parametrize("name", DOCUMENTS)

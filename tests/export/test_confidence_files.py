@@ -12,7 +12,7 @@ from web_needs import NODE_MODULES, missing_packages, needs, needs_node
 
 import tfk_transformer
 from tfk_transformer import Translator, load
-from tfk_transformer.cli import main
+from tfk_transformer.apps.cli import main
 from tfk_transformer.datasets.numbers import spell
 from tfk_transformer.evaluation import evaluate
 from tfk_transformer.export.exporting import with_shortlist

@@ -8,8 +8,8 @@ from tfk_transformer.export.to_saved_model.shared_functions import (
     SLOW_PASSES,
     without_graph_optimizer,
 )
-from tfk_transformer.generation.signature_functions import tf_function
 from tfk_transformer.inference.signatures import Signature, TensorSignature
+from tfk_transformer.search.signature_functions import tf_function
 
 ROWS, FACTOR = (
     TensorSignature("rows", "float32", ("N", 3)),

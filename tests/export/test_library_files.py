@@ -17,7 +17,7 @@ from random_translators import of_transformer
 from tiers import with_long
 from typer.testing import CliRunner
 
-from tfk_transformer.cli import main
+from tfk_transformer.apps.cli import main
 from tfk_transformer.config.model_options import LanguageModelConfig, TransformerConfig
 from tfk_transformer.config.search_settings import SearchSettings
 from tfk_transformer.constants import END_ID, PAD_ID, START_ID, UNKNOWN_ID
@@ -33,10 +33,10 @@ from tfk_transformer.export.to_libraries.counterparts import (
 )
 from tfk_transformer.export.to_libraries.ctranslate2_files import write_ctranslate2
 from tfk_transformer.export.to_libraries.marian_files import write_marian
-from tfk_transformer.generation.limits import Limits
 from tfk_transformer.importing.model_import import import_model
 from tfk_transformer.models.transformer import Transformer
 from tfk_transformer.pipelines.translator import Translator
+from tfk_transformer.search.limits import Limits
 from tfk_transformer.tokenizers.subword_tokenizer import SubwordTokenizer
 
 pytestmark = pytest.mark.filterwarnings(
@@ -530,7 +530,7 @@ def test_missing_package_is_named_first(tmp_path):
         (tmp_path / name).write_text("{}")
     code = (
         "import sys; sys.modules['ctranslate2'] = sys.modules['tensorflow'] = None\nfrom "
-        "tfk_transformer.cli.main import main\nmain()"
+        "tfk_transformer.apps.cli.main import main\nmain()"
     )
     arguments = ["export", str(tmp_path), "--out", str(tmp_path / "out"), "--format", "ctranslate2"]
     done = subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True)

@@ -11,7 +11,7 @@ import onnxruntime
 import pytest
 from typer.testing import CliRunner
 
-from tfk_transformer.cli import main
+from tfk_transformer.apps.cli import main
 from tfk_transformer.config.model_options import ClassifierConfig, LanguageModelConfig
 from tfk_transformer.constants import __version__
 from tfk_transformer.export.exporting import with_shortlist

@@ -15,9 +15,9 @@ from tiers import with_long
 
 from tfk_transformer.config.search_settings import SearchSettings
 from tfk_transformer.export.to_onnx.onnx_models import generate_graph
-from tfk_transformer.generation.signature_functions import signature_function
 from tfk_transformer.inference.signatures import GENERATE
 from tfk_transformer.models.language_model import LanguageModel
+from tfk_transformer.search.signature_functions import signature_function
 from tfk_transformer.tokenizers.subword_tokenizer import SubwordTokenizer
 
 SEARCHES = (

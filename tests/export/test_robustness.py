@@ -17,8 +17,8 @@ from tfk_transformer.config.search_settings import SETTING_DTYPES, SearchSetting
 from tfk_transformer.export.runtime.opening import load
 from tfk_transformer.export.runtime.saved_model_runtime import read_saved_model
 from tfk_transformer.export.runtime.sessions import open_session
-from tfk_transformer.generation.signature_functions import signature_function
 from tfk_transformer.inference.signatures import GENERATE, SCORE, TRANSLATE
+from tfk_transformer.search.signature_functions import signature_function
 
 KINDS = ("keras", "saved_model", "onnx")
 REFUSED = (

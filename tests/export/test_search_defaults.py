@@ -13,15 +13,15 @@ from typer.testing import CliRunner
 from web_needs import missing_packages, needs, needs_node
 
 from tfk_transformer import Translator, load
-from tfk_transformer.cli import main
+from tfk_transformer.apps.cli import main
+from tfk_transformer.apps.server.metrics import Metrics
+from tfk_transformer.apps.server.served_model import ServedModel
+from tfk_transformer.apps.server.settings import ServerSettings
 from tfk_transformer.config.search_settings import SearchSettings, own_defaults
 from tfk_transformer.export.exporting import export
 from tfk_transformer.export.inspection import inspect
 from tfk_transformer.export.runtime.sessions import text_operators_library
 from tfk_transformer.models.transformer import Transformer
-from tfk_transformer.server.metrics import Metrics
-from tfk_transformer.server.served_model import ServedModel
-from tfk_transformer.server.settings import ServerSettings
 
 TEXTS = ["forty-two", "one hundred ninety-nine", "one two three", "seven", "two"]
 SEARCH = {

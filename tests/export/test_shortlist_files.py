@@ -33,12 +33,12 @@ from tfk_transformer.export.runtime.sessions import open_session
 from tfk_transformer.export.to_onnx.calibration import observe_rows
 from tfk_transformer.export.to_onnx.layer_operators.layer_nodes import int8_profile
 from tfk_transformer.export.to_onnx.onnx_models import generate_graph
-from tfk_transformer.generation.signature_functions import signature_function
 from tfk_transformer.inference.signatures import GENERATE
 from tfk_transformer.models.classifier import Classifier
 from tfk_transformer.models.language_model import LanguageModel
 from tfk_transformer.pipelines.text_classifier import TextClassifier
 from tfk_transformer.pipelines.translator import Translator
+from tfk_transformer.search.signature_functions import signature_function
 from tfk_transformer.tokenizers.subword_tokenizer import SubwordTokenizer
 
 SEARCHES = (

@@ -18,7 +18,7 @@ MISSING = (
 COMMANDS = """
 import sys
 sys.modules["tensorflow_text"] = None
-from tfk_transformer.cli.main import main
+from tfk_transformer.apps.cli.main import main
 main()
 """
 TEXTS = [

@@ -11,12 +11,12 @@ from traced_search import LIMIT_SPECS, setting_tensors
 from tfk_transformer.config.model_options import TransformerConfig
 from tfk_transformer.config.search_settings import SearchSettings, length_penalty
 from tfk_transformer.constants import END_ID
-from tfk_transformer.generation.beam_search import beam_search
-from tfk_transformer.generation.limits import Limits
-from tfk_transformer.generation.next_token import NEG_INF
-from tfk_transformer.generation.search_state import SearchInputs
 from tfk_transformer.models.search_steps import Step
 from tfk_transformer.models.transformer import Transformer
+from tfk_transformer.search.beam_search import beam_search
+from tfk_transformer.search.limits import Limits
+from tfk_transformer.search.next_token import NEG_INF
+from tfk_transformer.search.search_state import SearchInputs
 
 VOCAB = 7
 SCRIPT = st.integers(0, 2**32 - 1)

@@ -12,13 +12,13 @@ from traced_search import LIMIT_SPECS, setting_tensors, traced_generate
 
 from tfk_transformer.constants import END_ID, PAD_ID
 from tfk_transformer.data.shortlist import Shortlist
-from tfk_transformer.generation.beam_search import beam_search
-from tfk_transformer.generation.candidates import CANDIDATE_BLOCK, Candidates, find_candidates
-from tfk_transformer.generation.search_state import SearchInputs
 from tfk_transformer.models.ensemble import Ensemble
 from tfk_transformer.models.search_steps import Step
 from tfk_transformer.models.transformer import Transformer
 from tfk_transformer.pipelines.translator import Translator
+from tfk_transformer.search.beam_search import beam_search
+from tfk_transformer.search.candidates import CANDIDATE_BLOCK, Candidates, find_candidates
+from tfk_transformer.search.search_state import SearchInputs
 from tfk_transformer.tokenizers.subword_tokenizer import SubwordTokenizer
 
 WIDE = 200  # tokens of a vocabulary of several blocks

@@ -12,13 +12,13 @@ from traced_search import setting_tensors, traced_generate
 
 from tfk_transformer.config.model_options import LanguageModelConfig, TransformerConfig
 from tfk_transformer.constants import END_ID
-from tfk_transformer.generation.scoring import join, without_end
-from tfk_transformer.generation.translation_functions import (
+from tfk_transformer.models.language_model import LanguageModel
+from tfk_transformer.models.transformer import Transformer
+from tfk_transformer.search.scoring import join, without_end
+from tfk_transformer.search.translation_functions import (
     ContinuationFunctions,
     TranslationFunctions,
 )
-from tfk_transformer.models.language_model import LanguageModel
-from tfk_transformer.models.transformer import Transformer
 
 # Each size is a prime of its own, so that swapped axes cannot pass.
 SIZES = {

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tfk_transformer.glossary.forcing import (
+from tfk_transformer.text.forcing import (
     Candidate,
     ScoredCandidate,
     candidates,

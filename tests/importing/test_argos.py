@@ -12,7 +12,7 @@ from marian_folder import pieces_of, sentences, trained
 from test_ctranslate2_folder import refused, weights_of
 from typer.testing import CliRunner
 
-from tfk_transformer.cli import main
+from tfk_transformer.apps.cli import main
 from tfk_transformer.importing.ctranslate2_folder import argos
 from tfk_transformer.importing.model_import import import_model
 from tfk_transformer.pipelines.translator import Translator

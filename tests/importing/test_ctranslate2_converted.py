@@ -10,8 +10,8 @@ from test_ctranslate2_folder import rows_of_texts
 
 from tfk_transformer.config.search_settings import SearchSettings
 from tfk_transformer.constants import END_ID, PAD_ID
-from tfk_transformer.generation.limits import Limits
 from tfk_transformer.importing.model_import import import_model
+from tfk_transformer.search.limits import Limits
 
 ctranslate2 = pytest.importorskip("ctranslate2")
 torch = pytest.importorskip("torch")

@@ -26,15 +26,15 @@ from marian_folder import random_texts, sentences
 from random_translators import OPTIONS, of_transformer
 from typer.testing import CliRunner
 
-from tfk_transformer.cli import main
+from tfk_transformer.apps.cli import main
 from tfk_transformer.config.search_settings import SearchSettings
 from tfk_transformer.constants import END_ID
-from tfk_transformer.generation.limits import Limits
 from tfk_transformer.importing.ctranslate2_folder import binary_file
 from tfk_transformer.importing.ctranslate2_folder.binary_file import open_binary
 from tfk_transformer.importing.ctranslate2_folder.token_files import read_vocabularies
 from tfk_transformer.importing.model_import import import_model
 from tfk_transformer.pipelines.translator import Translator
+from tfk_transformer.search.limits import Limits
 from tfk_transformer.tokenizers.subword_tokenizer import SubwordTokenizer
 
 pytest.importorskip("ctranslate2")

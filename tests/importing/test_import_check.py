@@ -12,7 +12,7 @@ from marian_npz_folder import write_file
 from multilingual_folder import write_m2m100
 from typer.testing import CliRunner
 
-from tfk_transformer.cli import main
+from tfk_transformer.apps.cli import main
 from tfk_transformer.export.exporting import export
 from tfk_transformer.importing.checking.comparison import compare_with_library
 from tfk_transformer.importing.checking.model_card import read_examples

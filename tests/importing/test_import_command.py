@@ -11,7 +11,7 @@ import safetensors.numpy
 from marian_folder import sentences, split_weights, write_folder
 from typer.testing import CliRunner
 
-from tfk_transformer.cli import main
+from tfk_transformer.apps.cli import main
 from tfk_transformer.export.exporting import export
 from tfk_transformer.export.inspection import inspect
 from tfk_transformer.export.runtime.opening import load

@@ -9,7 +9,7 @@ from marian_npz_folder import write_file, write_firefox
 from test_marian_npz import Case
 from typer.testing import CliRunner
 
-from tfk_transformer.cli import main
+from tfk_transformer.apps.cli import main
 from tfk_transformer.constants import END_ID, PAD_ID
 from tfk_transformer.importing.marian_files.folder import find_vocab, model_in
 from tfk_transformer.importing.marian_files.model_file import read_side

@@ -16,7 +16,7 @@ from marian_npz_folder import DECODER_LAYERS, LAYERS, D, F, H, write_file
 from tiers import with_long
 from typer.testing import CliRunner
 
-from tfk_transformer.cli import main
+from tfk_transformer.apps.cli import main
 from tfk_transformer.constants import END_ID, PAD_ID, START_ID, UNKNOWN_ID
 from tfk_transformer.importing.marian_files import npz_file
 from tfk_transformer.importing.model_import import import_model

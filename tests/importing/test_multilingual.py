@@ -26,7 +26,7 @@ from test_marian import padded
 from tiers import with_long
 from typer.testing import CliRunner
 
-from tfk_transformer.cli import main
+from tfk_transformer.apps.cli import main
 from tfk_transformer.constants import END_ID, PAD_ID, START_ID, UNKNOWN_ID
 from tfk_transformer.export.exporting import export
 from tfk_transformer.export.runtime.opening import load

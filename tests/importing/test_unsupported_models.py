@@ -14,7 +14,7 @@ from marian_npz_folder import write_file
 from multilingual_folder import write_m2m100, write_nllb
 from typer.testing import CliRunner
 
-from tfk_transformer.cli import main
+from tfk_transformer.apps.cli import main
 from tfk_transformer.constants import END_ID
 from tfk_transformer.importing.hugging_face.path_problems import model_type_problem
 from tfk_transformer.importing.hugging_face.search_notes import (

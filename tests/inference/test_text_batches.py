@@ -6,8 +6,8 @@ import pytest
 
 from tfk_transformer.inference.text_batches import LONG_TEXT as LONG
 from tfk_transformer.inference.text_batches import check_texts, run_in_batches
-from tfk_transformer.inference.text_errors import refuse_long_texts
-from tfk_transformer.results import Hypothesis, Translation, to_hypotheses
+from tfk_transformer.text.outcome import refuse_long_texts
+from tfk_transformer.text.results import Hypothesis, Translation, to_hypotheses
 
 NAN = float("nan")
 

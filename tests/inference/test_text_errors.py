@@ -7,13 +7,13 @@ import pytest
 
 from tfk_transformer.inference.base_classifier import BaseClassifier
 from tfk_transformer.inference.text_batches import check_texts, score_in_batches
-from tfk_transformer.inference.text_errors import (
+from tfk_transformer.text.outcome import (
     TextError,
     UnprocessableText,
     refuse_long_texts,
     results_and_refusals,
 )
-from tfk_transformer.results import Classification, Hypothesis, Translation
+from tfk_transformer.text.results import Classification, Hypothesis, Translation
 
 NAN = float("nan")
 

@@ -5,10 +5,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tfk_transformer.inference.text_errors import TextError, refuse_long_texts
 from tfk_transformer.inference.text_translation import translate_readable, translate_texts
 from tfk_transformer.pipelines.translator import Translator
-from tfk_transformer.results import Hypothesis, Translation
+from tfk_transformer.text.outcome import TextError, refuse_long_texts
+from tfk_transformer.text.results import Hypothesis, Translation
 
 MAX_LENGTH = 5
 SAVED_BUNDLE = Path(__file__).parents[1] / "saved_files" / "bundle"

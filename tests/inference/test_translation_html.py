@@ -3,7 +3,7 @@
 import html5lib
 import numpy as np
 
-from tfk_transformer.results import Hypothesis, Translation
+from tfk_transformer.text.results import Hypothesis, Translation
 
 
 def elements(translation):

@@ -10,7 +10,7 @@ import jsonschema
 import pytest
 from typer.testing import CliRunner
 
-from tfk_transformer.cli.main import app
+from tfk_transformer.apps.cli.main import app
 from tfk_transformer.config.presets import PRESETS
 from tfk_transformer.config.search_settings import SearchSettings
 from tfk_transformer.models.registry import TRAINED
@@ -18,7 +18,7 @@ from tfk_transformer.pipelines.recipe import DECIDED_OPTIONS, Recipe
 from tfk_transformer.pipelines.recipe_schema import recipe_schema
 
 REPOSITORY = Path(__file__).parents[2]
-TEMPLATE = REPOSITORY / "tfk_transformer/cli/start_commands/template/recipe.toml"
+TEMPLATE = REPOSITORY / "tfk_transformer/apps/cli/start_commands/template/recipe.toml"
 SHIPPED = [*sorted(REPOSITORY.glob("recipes/*.toml")), TEMPLATE]
 SCHEMA = recipe_schema()
 FIELDS = SCHEMA["properties"]
@@ -134,7 +134,7 @@ def test_taplo_completes_keys_of_schema():
 def test_print_schema_needs_no_data():
     blocks = "; ".join(f"sys.modules[{name!r}] = None" for name in ("tensorflow", "keras", "jax"))
     code = f"import sys; {blocks}; sys.argv[1:] = ['train', '--print-schema']; "
-    code += "from tfk_transformer.cli.main import main; main()"
+    code += "from tfk_transformer.apps.cli.main import main; main()"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")
     schema = json.loads(done.stdout)

@@ -28,7 +28,6 @@ from forked_programs import run_program
 
 from tfk_transformer.export.exporting import export
 from tfk_transformer.export.runtime.onnx_readers import OnnxTranslator
-from tfk_transformer.fine_tuning.start import Start
 from tfk_transformer.layers.attention import MultiHeadAttention
 from tfk_transformer.models.ensemble import Ensemble
 from tfk_transformer.models.reproduction.difference import difference_from
@@ -39,7 +38,8 @@ from tfk_transformer.pipelines.recipe import Recipe
 from tfk_transformer.pipelines.text_classifier import TextClassifier
 from tfk_transformer.pipelines.translator import Translator
 from tfk_transformer.tokenizers.subword_tokenizer import SubwordTokenizer
-from tfk_transformer.trimming.trimming import trim
+from tfk_transformer.training.fine_tuning.start import Start
+from tfk_transformer.training.trimming.trimming import trim
 
 PROGRAM = f"""
 import json, sys

@@ -27,7 +27,7 @@ from tfk_transformer.models.classifier import Classifier
 from tfk_transformer.models.transformer import Transformer
 from tfk_transformer.pipelines.text_classifier import TextClassifier
 from tfk_transformer.pipelines.translator import Translator
-from tfk_transformer.results import Classification
+from tfk_transformer.text.results import Classification
 from tfk_transformer.tokenizers.subword_tokenizer import SubwordTokenizer
 
 LANGUAGES = ["de", "en"]

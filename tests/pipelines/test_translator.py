@@ -7,13 +7,13 @@ from random_translators import V, of_transformer
 
 from tfk_transformer.config.model_options import TransformerConfig
 from tfk_transformer.config.search_settings import SearchSettings
-from tfk_transformer.generation.signature_functions import signature_function
 from tfk_transformer.inference.signatures import SCORE_IDS
 from tfk_transformer.inference.token_scoring import padded_ids
 from tfk_transformer.models.transformer import Transformer
 from tfk_transformer.pipelines import translator as translator_module
 from tfk_transformer.pipelines.bundle import PROBES, read_probes
 from tfk_transformer.pipelines.translator import Translator
+from tfk_transformer.search.signature_functions import signature_function
 from tfk_transformer.tokenizers.subword_tokenizer import SubwordTokenizer
 
 
@@ -211,7 +211,7 @@ def test_search_graph_matches_eager(translator, layers, beam_size):
     texts = ["one", "ninety"]
     found = one.translate(texts, beam_size=beam_size, max_length=7)
     source = one.source_tokenizer.graph_encode(np.array(texts))
-    from tfk_transformer.generation.limits import Limits
+    from tfk_transformer.search.limits import Limits
 
     eager = one.functions.generate(
         source, Limits(*SearchSettings(beam_size=beam_size, max_length=7).as_arrays().values())

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 
 from tfk_transformer.plots import alignment, attention_map
 from tfk_transformer.plots.fonts import fonts_for
-from tfk_transformer.results import Hypothesis, Translation
+from tfk_transformer.text.results import Hypothesis, Translation
 
 WORDS = [
     "▁the",

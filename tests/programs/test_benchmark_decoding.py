@@ -20,8 +20,8 @@ from traced_search import setting_tensors, traced_generate
 from tfk_transformer.config.model_options import TransformerConfig
 from tfk_transformer.data.shortlist import Shortlist
 from tfk_transformer.export.exporting import export, with_shortlist
-from tfk_transformer.generation.translation_functions import TranslationFunctions
 from tfk_transformer.models.transformer import Transformer
+from tfk_transformer.search.translation_functions import TranslationFunctions
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 SAVED = Path(__file__).parents[1] / "saved_files"

@@ -13,8 +13,8 @@ import pytest
 
 from tfk_transformer.config.search_settings import SearchSettings
 from tfk_transformer.export.parity import probe_ids
-from tfk_transformer.generation.signature_functions import signature_function
 from tfk_transformer.inference.signatures import GENERATE
+from tfk_transformer.search.signature_functions import signature_function
 
 SCRIPTS = Path(__file__).parents[2] / "scripts"
 TEXTS = ["forty-two", "one hundred ninety-nine", "seven", "no number at all", "eighty"]

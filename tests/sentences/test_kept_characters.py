@@ -4,7 +4,7 @@ import string
 
 import pytest
 
-from tfk_transformer.sentences.kept_characters import take_out
+from tfk_transformer.text.kept_characters import take_out
 
 CHARACTERS = set(string.printable + "äöüé今天我们去")
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tfk_transformer.sentences.languages import (
+from tfk_transformer.text.languages import (
     LANGUAGES,
     LONG_CODES,
     Languages,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tfk_transformer.sentences.splitting import SplitText, cut_in_two, split_text
+from tfk_transformer.text.splitting import SplitText, cut_in_two, split_text
 
 PARAGRAPH = '  Dr. Smith left.  He slept!\n\n"Really?" she asked.\r\nYes: 3.5 km\u2028'
 

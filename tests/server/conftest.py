@@ -17,7 +17,7 @@ import pytest
 WITHOUT_TENSORFLOW = """
 import sys
 sys.modules.update(tensorflow=None, keras=None, tensorflow_text=None)
-from tfk_transformer.cli.main import main
+from tfk_transformer.apps.cli.main import main
 main()
 """
 

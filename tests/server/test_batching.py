@@ -5,8 +5,8 @@ import threading
 
 from starlette.exceptions import HTTPException
 
-from tfk_transformer.server.batches.batcher import Batcher
-from tfk_transformer.server.batches.work import Work
+from tfk_transformer.apps.server.batches.batcher import Batcher
+from tfk_transformer.apps.server.batches.work import Work
 
 TRANSLATE, GREEDY = Work("translate"), Work("translate", (("beam_size", 1),))
 DELAY = 1.5  # seconds that a text waits for others

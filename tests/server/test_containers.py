@@ -8,8 +8,8 @@ from pathlib import Path
 
 import yaml
 
-from tfk_transformer.cli.text_commands.serve import API_KEY
-from tfk_transformer.server.middleware import OPEN
+from tfk_transformer.apps.cli.text_commands.serve import API_KEY
+from tfk_transformer.apps.server.middleware import OPEN
 
 FOLDER = Path(__file__).parents[2] / "scripts" / "serving"
 
@@ -45,7 +45,7 @@ def test_dockerfile_runs_as_plain_user():
 
 
 def test_container_options_exist():
-    from tfk_transformer.cli.main import _imported
+    from tfk_transformer.apps.cli.main import _imported
 
     known = {option for parameter in _imported("serve").params for option in parameter.opts}
     for name in ("Dockerfile", "kubernetes.yaml"):

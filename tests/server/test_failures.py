@@ -3,15 +3,15 @@
 import asyncio
 import json
 
+from tfk_transformer.apps.server.application import application
+from tfk_transformer.apps.server.metrics import Metrics
+from tfk_transformer.apps.server.middleware import Lifecycle
+from tfk_transformer.apps.server.served_model import ServedModel
+from tfk_transformer.apps.server.settings import ServerSettings
+from tfk_transformer.apps.server.streams import Streams
 from tfk_transformer.export.runtime.opening import load
-from tfk_transformer.results import Hypothesis, Translation
-from tfk_transformer.sentences.languages import Languages
-from tfk_transformer.server.application import application
-from tfk_transformer.server.metrics import Metrics
-from tfk_transformer.server.middleware import Lifecycle
-from tfk_transformer.server.served_model import ServedModel
-from tfk_transformer.server.settings import ServerSettings
-from tfk_transformer.server.streams import Streams
+from tfk_transformer.text.languages import Languages
+from tfk_transformer.text.results import Hypothesis, Translation
 
 
 class Model:

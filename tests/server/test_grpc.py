@@ -23,14 +23,14 @@ from tensorflow_serving.apis import (
     prediction_service_pb2_grpc,
 )
 
+from tfk_transformer.apps.server.metrics import Metrics
+from tfk_transformer.apps.server.middleware import Lifecycle
+from tfk_transformer.apps.server.protocols.grpc_server import GrpcServer
+from tfk_transformer.apps.server.protocols.prediction_messages import MESSAGES, PACKAGE
+from tfk_transformer.apps.server.served_model import ServedModel
+from tfk_transformer.apps.server.settings import ServerSettings
 from tfk_transformer.inference.base_classifier import BaseClassifier
-from tfk_transformer.results import Classification
-from tfk_transformer.server.metrics import Metrics
-from tfk_transformer.server.middleware import Lifecycle
-from tfk_transformer.server.protocols.grpc_server import GrpcServer
-from tfk_transformer.server.protocols.prediction_messages import MESSAGES, PACKAGE
-from tfk_transformer.server.served_model import ServedModel
-from tfk_transformer.server.settings import ServerSettings
+from tfk_transformer.text.results import Classification
 
 GUIDE = Path(__file__).parents[2] / "docs" / "serving.md"
 PREDICT = f"/{PACKAGE}.PredictionService/Predict"
@@ -394,7 +394,7 @@ def test_model_errors_are_internal():
 def refusal(model, *options, blocked=()):
     """The last line of a server that does not start."""
     code = f"import sys; sys.modules.update(dict.fromkeys({list(blocked)}))\n"
-    code += "from tfk_transformer.cli.main import main; main()"
+    code += "from tfk_transformer.apps.cli.main import main; main()"
     command = [sys.executable, "-c", code, "serve", model, *options]
     done = subprocess.run(
         [*map(str, command)], capture_output=True, text=True, env={**os.environ, "COLUMNS": "400"}

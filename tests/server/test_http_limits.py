@@ -13,7 +13,7 @@ from uvicorn import Config
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
-from tfk_transformer.server import http_protocol
+from tfk_transformer.apps.server import http_protocol
 
 HEAD = b"GET /health HTTP/1.1\r\nHost: localhost\r\n"
 POST = b"POST /translate HTTP/1.1\r\nHost: localhost\r\n"

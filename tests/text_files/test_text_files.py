@@ -5,22 +5,22 @@ import json
 
 import pytest
 
-from tfk_transformer.text_files.compression import (
+from tfk_transformer.formats.compression import (
     compress,
     count_lines,
     open_decompressed,
     text_suffix,
 )
-from tfk_transformer.text_files.lines import LineReader
-from tfk_transformer.text_files.output_file import OutputFile, unfinished_run
-from tfk_transformer.text_files.records import (
+from tfk_transformer.formats.lines import LineReader
+from tfk_transformer.formats.output_file import OutputFile, unfinished_run
+from tfk_transformer.formats.records import (
     JsonObjects,
     TableRows,
     Texts,
     input_records,
     output_records,
 )
-from tfk_transformer.text_files.unfinished import UnfinishedRun, content_digest
+from tfk_transformer.formats.unfinished import UnfinishedRun, content_digest
 
 DATA = "one\n\ntwo\r\nU+2028:\u2028.\nlast".encode()
 LINES = ["one", "", "two", "U+2028:\u2028.", "last"]

@@ -29,7 +29,7 @@ COMMAND = """
 import sys
 for name in ("tensorflow", "tensorflow_text", "tensorflow_datasets", "tf2onnx"):
     sys.modules[name] = None
-from tfk_transformer.cli.main import main
+from tfk_transformer.apps.cli.main import main
 sys.argv[0] = "tfk-transformer"
 main()
 """

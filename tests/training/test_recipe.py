@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from tfk_transformer.cli.main import app
-from tfk_transformer.cli.model_commands.recipe_flags import read_recipe
+from tfk_transformer.apps.cli.main import app
+from tfk_transformer.apps.cli.model_commands.recipe_flags import read_recipe
 from tfk_transformer.pipelines.recipe import Recipe
 from tfk_transformer.training.compilation import optimizer as make_optimizer
 

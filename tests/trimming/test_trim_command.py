@@ -7,7 +7,7 @@ import pytest
 from marian_folder import sentences, write_folder
 from typer.testing import CliRunner
 
-from tfk_transformer.cli import main
+from tfk_transformer.apps.cli import main
 from tfk_transformer.pipelines.translator import Translator
 
 

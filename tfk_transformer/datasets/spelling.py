@@ -2,7 +2,7 @@
 
 import re
 
-from tfk_transformer.sentences.languages import Languages, is_language
+from tfk_transformer.text.languages import Languages, is_language
 
 FORMS = "numbers:en-de, addition:2, files:SOURCE,TARGET, folder:DIR:de-en or tfds:NAME:pt-en"
 

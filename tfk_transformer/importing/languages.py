@@ -4,7 +4,7 @@ import difflib
 from collections.abc import Collection
 
 from tfk_transformer.config.words import shorten
-from tfk_transformer.sentences.languages import Languages
+from tfk_transformer.text.languages import Languages
 
 __all__ = ["Languages", "check_languages", "check_no_languages"]
 

@@ -37,10 +37,10 @@ from tfk_transformer.importing.text_prefix import with_text_prefix
 from tfk_transformer.models.transformer import Transformer
 from tfk_transformer.pipelines.licenses import warn_of_license
 from tfk_transformer.pipelines.translator import Translator
-from tfk_transformer.sentences.languages import is_language
+from tfk_transformer.text.languages import is_language
 from tfk_transformer.tokenizers.subword_tokenizer import SubwordTokenizer
-from tfk_transformer.trimming.smaller_model import ModelParts
-from tfk_transformer.trimming.trimming import TRIMMING, KeepTexts, trim_parts
+from tfk_transformer.training.trimming.smaller_model import ModelParts
+from tfk_transformer.training.trimming.trimming import TRIMMING, KeepTexts, trim_parts
 
 # Readers by `model_type` of config.json: they take a folder, its config.json and two languages.
 FAMILIES: dict[str, Callable[[Path, Mapping[str, Any], Languages], Imported]] = {

@@ -6,8 +6,8 @@ import numpy as np
 
 from tfk_transformer.inference.runtime import ClassifierRuntime, Workload
 from tfk_transformer.inference.text_batches import check_texts, run_in_batches
-from tfk_transformer.inference.text_errors import refuse_long_texts
-from tfk_transformer.results import Classification, decode
+from tfk_transformer.text.outcome import refuse_long_texts
+from tfk_transformer.text.results import Classification, decode
 
 
 class BaseClassifier:

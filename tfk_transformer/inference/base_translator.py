@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from tfk_transformer.confidence.calibration import Calibration, with_confidences
 from tfk_transformer.config.search_settings import resolve_settings, setting_arrays
-from tfk_transformer.glossary.terms import Glossary
+from tfk_transformer.inference.calibration import Calibration, with_confidences
 from tfk_transformer.inference.document_translation import translate_document
 from tfk_transformer.inference.glossary_translation import translate_with_glossary
 from tfk_transformer.inference.runtime import TranslatorRuntime, Workload, are_small
@@ -21,13 +20,14 @@ from tfk_transformer.inference.text_batches import (
     run_in_batches,
     score_in_batches,
 )
-from tfk_transformer.inference.text_errors import refuse_long_texts
 from tfk_transformer.inference.text_translation import translate_readable, translate_texts
-from tfk_transformer.results import ScoredTarget, Translation, to_hypotheses
-from tfk_transformer.sentences.languages import Languages, language_code, language_or_english
+from tfk_transformer.text.languages import Languages, language_code, language_or_english
+from tfk_transformer.text.outcome import refuse_long_texts
+from tfk_transformer.text.results import ScoredTarget, Translation, to_hypotheses
+from tfk_transformer.text.terms import Glossary
 
 if TYPE_CHECKING:
-    from tfk_transformer.documents.results import DocumentTranslation
+    from tfk_transformer.formats.documents.results import DocumentTranslation
 
 
 class BaseTranslator:

@@ -4,16 +4,16 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from tfk_transformer.documents.results import TranslatedText
+from tfk_transformer.formats.records import one_line
 from tfk_transformer.inference.text_batches import check_texts
-from tfk_transformer.inference.text_errors import TextError
-from tfk_transformer.results import Hypothesis
 from tfk_transformer.runtime_environment import with_install_line
-from tfk_transformer.text_files.records import one_line
+from tfk_transformer.text.alignment import TranslatedText
+from tfk_transformer.text.outcome import TextError
+from tfk_transformer.text.results import Hypothesis
 
 if TYPE_CHECKING:
-    from tfk_transformer.documents.results import DocumentTranslation
-    from tfk_transformer.results import Translation
+    from tfk_transformer.formats.documents.results import DocumentTranslation
+    from tfk_transformer.text.results import Translation
 
 DOCUMENT_FORMATS = ("text", "markdown", "html")
 MAX_ALIGNED_TEXTS = 1000  # texts whose attention is in memory at the same time
@@ -39,10 +39,10 @@ def translate_document(
     """
     _check_arguments(text, format, lines, attributes, target_language)
     try:
-        from tfk_transformer.documents.reading.formats import read
-        from tfk_transformer.documents.reading.html_attributes import translate_attributes
-        from tfk_transformer.documents.translation import translate as translate_items
-        from tfk_transformer.sentences.languages import language_code
+        from tfk_transformer.formats.documents.translation import translate as translate_items
+        from tfk_transformer.formats.reading.formats import read
+        from tfk_transformer.formats.reading.html_attributes import translate_attributes
+        from tfk_transformer.text.languages import language_code
     except ImportError as error:
         raise with_install_line(error) from error
     run = functools.partial(_run, translate, attention_layer)

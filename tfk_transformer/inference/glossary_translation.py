@@ -11,17 +11,17 @@ from tfk_transformer.config.search_settings import (
     length_penalty,
 )
 from tfk_transformer.constants import UNKNOWN_ID
-from tfk_transformer.glossary.forcing import (
+from tfk_transformer.inference.text_batches import check_prefixes
+from tfk_transformer.text.forcing import (
     Candidate,
     ScoredCandidate,
     candidates,
     leftmost_candidate,
     missing_terms,
 )
-from tfk_transformer.glossary.terms import Glossary
-from tfk_transformer.inference.text_batches import check_prefixes
-from tfk_transformer.inference.text_errors import TextError
-from tfk_transformer.results import ScoredTarget, Translation
+from tfk_transformer.text.outcome import TextError
+from tfk_transformer.text.results import ScoredTarget, Translation
+from tfk_transformer.text.terms import Glossary
 
 if TYPE_CHECKING:
     from tfk_transformer.tokenizers.subword_tokenizer import SubwordTokenizer

@@ -7,9 +7,9 @@ a classifier runs on any of them, so each feature is written once for all three.
 from collections.abc import Container, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from tfk_transformer.confidence.calibration import Calibration
 from tfk_transformer.config.search_settings import Rules
-from tfk_transformer.sentences.languages import Languages
+from tfk_transformer.inference.calibration import Calibration
+from tfk_transformer.text.languages import Languages
 
 if TYPE_CHECKING:
     from tfk_transformer.inference.token_scoring import Tokenizers  # needs sentencepiece

@@ -13,10 +13,10 @@ from tfk_transformer.constants import END_ID, LENGTH_ALLOWANCE, PAD_ID, START_ID
 from tfk_transformer.inference.runtime import TranslatorRuntime
 from tfk_transformer.inference.step_tensors import STEP_SETTINGS
 from tfk_transformer.inference.text_batches import check_texts
-from tfk_transformer.inference.text_errors import TextError
-from tfk_transformer.results import NO_HYPOTHESIS
-from tfk_transformer.sentences.kept_characters import ReadableText, is_lexical, take_out
-from tfk_transformer.sentences.splitting import SplitText, split_text
+from tfk_transformer.text.kept_characters import ReadableText, is_lexical, take_out
+from tfk_transformer.text.outcome import TextError
+from tfk_transformer.text.results import NO_HYPOTHESIS
+from tfk_transformer.text.splitting import SplitText, split_text
 
 Tensors: TypeAlias = dict[str, Any]  # by name, of NumPy or of the runtime that runs the steps
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from tfk_transformer.inference.text_errors import TextError
+from tfk_transformer.text.outcome import TextError
 
 # In characters, about 60 tokens. Batches of longer texts contain fewer texts, since time and memory
 # depend on tokens.

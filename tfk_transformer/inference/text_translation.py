@@ -3,11 +3,11 @@
 from collections.abc import Callable, Container, Sequence
 from typing import TypeAlias
 
-from tfk_transformer.confidence.calibration import lowest_confidence
-from tfk_transformer.inference.text_errors import TextError, long_texts_error
-from tfk_transformer.results import Hypothesis, Translation
-from tfk_transformer.sentences.kept_characters import ReadableText, is_lexical, take_out
-from tfk_transformer.sentences.splitting import SplitText, split_text
+from tfk_transformer.inference.calibration import lowest_confidence
+from tfk_transformer.text.kept_characters import ReadableText, is_lexical, take_out
+from tfk_transformer.text.outcome import TextError, long_texts_error
+from tfk_transformer.text.results import Hypothesis, Translation
+from tfk_transformer.text.splitting import SplitText, split_text
 
 # (sentences, the forced beginning of each translation or "") -> translations.
 Translate: TypeAlias = Callable[[Sequence[str], Sequence[str]], list[Translation]]

@@ -17,13 +17,13 @@ from typing import Any, NamedTuple, Self, TypeAlias
 import keras
 
 from tfk_transformer.atomic_write import atomic_write, read_unchanged
-from tfk_transformer.confidence.calibration import Calibration, calibration_metadata
 from tfk_transformer.config.model_options import LANGUAGE_OPTIONS, ClassifierConfig
 from tfk_transformer.config.small_files import (
     read_json_object,
     read_small_file,
     read_small_text,
 )
+from tfk_transformer.inference.calibration import Calibration, calibration_metadata
 from tfk_transformer.models.configured_model import ConfiguredModel
 from tfk_transformer.models.registry import ModelConfig, config_from_json
 from tfk_transformer.models.reproduction.plain_weights import (

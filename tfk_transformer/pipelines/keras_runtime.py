@@ -4,21 +4,21 @@ import functools
 from collections.abc import Callable, Container, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from tfk_transformer.confidence.calibration import Calibration
 from tfk_transformer.config.search_settings import Rules, check_defaults, setting_rules
+from tfk_transformer.inference.calibration import Calibration
 from tfk_transformer.inference.runtime import ONE_BATCH, Outputs, Workload
 from tfk_transformer.inference.signatures import FUNCTIONS
 from tfk_transformer.inference.step_tensors import Shapes, cache_shapes
 from tfk_transformer.inference.token_scoring import Tokenizers
 from tfk_transformer.runtime_environment import check_process
-from tfk_transformer.sentences.languages import Languages
+from tfk_transformer.text.languages import Languages
 
 if TYPE_CHECKING:
     from tfk_transformer.data.shortlist import Shortlist
-    from tfk_transformer.generation.classification_functions import ClassificationFunctions
-    from tfk_transformer.generation.translation_functions import TranslationFunctions
     from tfk_transformer.models.classifier import Classifier
     from tfk_transformer.models.token_model import TokenModel
+    from tfk_transformer.search.classification_functions import ClassificationFunctions
+    from tfk_transformer.search.translation_functions import TranslationFunctions
     from tfk_transformer.tokenizers.subword_tokenizer import SubwordTokenizer
 
 
@@ -72,7 +72,7 @@ class KerasRuntime(Generic[Functions]):
 
     def _functions_of(self, name: str) -> dict[str, Any]:
         """Return `tf.function`s by name, including the function with this name."""
-        from tfk_transformer.generation.signature_functions import signature_function
+        from tfk_transformer.search.signature_functions import signature_function
 
         return {name: signature_function(self.functions, FUNCTIONS[name])}
 
@@ -102,7 +102,7 @@ class KerasClassifierRuntime(KerasRuntime["ClassificationFunctions"]):
         self.labels = labels
 
     def _new_functions(self) -> "ClassificationFunctions":
-        from tfk_transformer.generation.classification_functions import ClassificationFunctions
+        from tfk_transformer.search.classification_functions import ClassificationFunctions
 
         return ClassificationFunctions(self.model, self.tokenizer, self.labels)
 
@@ -140,7 +140,7 @@ class KerasTranslatorRuntime(KerasRuntime["TranslationFunctions"]):
         self.architecture: str = model.config.architecture
 
     def _new_functions(self) -> "TranslationFunctions":
-        from tfk_transformer.generation.translation_functions import (
+        from tfk_transformer.search.translation_functions import (
             ContinuationFunctions,
             TranslationFunctions,
         )
@@ -160,7 +160,7 @@ class KerasTranslatorRuntime(KerasRuntime["TranslationFunctions"]):
     def _functions_of(self, name: str) -> dict[str, Any]:
         if name in FUNCTIONS:
             return super()._functions_of(name)
-        from tfk_transformer.generation.decoder_step import step_functions
+        from tfk_transformer.search.decoder_step import step_functions
 
         return step_functions(self.model)
 

@@ -25,8 +25,8 @@ from tfk_transformer.pipelines.keras_runtime import KerasClassifierRuntime
 from tfk_transformer.tokenizers.subword_tokenizer import SubwordTokenizer
 
 if TYPE_CHECKING:
-    from tfk_transformer.generation.classification_functions import ClassificationFunctions
     from tfk_transformer.models.classifier import Classifier
+    from tfk_transformer.search.classification_functions import ClassificationFunctions
 
 
 class TextClassifier(BaseClassifier, SavedAsBundle):

@@ -6,11 +6,10 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
-from tfk_transformer.confidence.calibration import CONFIDENCE, DEFAULT_CHRF, Calibration
 from tfk_transformer.config.search_settings import SearchSettings
 from tfk_transformer.datasets import Pair
 from tfk_transformer.inference.base_translator import BaseTranslator
-from tfk_transformer.inference.text_errors import results_and_refusals
+from tfk_transformer.inference.calibration import CONFIDENCE, DEFAULT_CHRF, Calibration
 from tfk_transformer.inference.token_scoring import Tokenizers
 from tfk_transformer.pipelines.bundle import (
     ORIGIN,
@@ -30,14 +29,15 @@ from tfk_transformer.pipelines.bundle import (
     read_search,
 )
 from tfk_transformer.pipelines.keras_runtime import KerasTranslatorRuntime
-from tfk_transformer.sentences.languages import language_or_english
-from tfk_transformer.sentences.splitting import split_text
+from tfk_transformer.text.languages import language_or_english
+from tfk_transformer.text.outcome import results_and_refusals
+from tfk_transformer.text.splitting import split_text
 from tfk_transformer.tokenizers.subword_tokenizer import SubwordTokenizer
 
 if TYPE_CHECKING:
     from tfk_transformer.data.shortlist import Shortlist
-    from tfk_transformer.generation.translation_functions import TranslationFunctions
     from tfk_transformer.models.token_model import TokenModel
+    from tfk_transformer.search.translation_functions import TranslationFunctions
 
 MAX_PAIRS = 2000  # of a calibration: more would hardly change its four numbers
 
@@ -143,7 +143,9 @@ class Translator(BaseTranslator, SavedAsBundle):
             ValueError: if the model can process fewer than 100 of the sources, or `chrf` is out of
                 range.
         """
-        from tfk_transformer.confidence.fitting import fit_calibration  # imports sacreBLEU
+        from tfk_transformer.confidence_fitting import (
+            fit_calibration,  # imports sacreBLEU
+        )
 
         if not 0 < chrf <= 100:
             raise ValueError(f"chrf: expected a number above 0 and up to 100, got {chrf}.")

@@ -6,11 +6,11 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from tfk_transformer.documents.alignment import hypothesis_alignment
 from tfk_transformer.plots.figures import FONT_SIZE, PALETTE, axes_or_new, figure_of
 from tfk_transformer.plots.fonts import fonts_for, width_of
 from tfk_transformer.plots.labels import label_text
-from tfk_transformer.results import Translation
+from tfk_transformer.text.alignment import hypothesis_alignment
+from tfk_transformer.text.results import Translation
 
 ROW = 0.24  # height of a word in inches
 COLUMN_DISTANCE = 2.5  # distance of the two columns in inches

@@ -5,7 +5,6 @@ from typing import Any
 import keras
 
 from tfk_transformer import optimizers
-from tfk_transformer.fine_tuning.start import Start
 from tfk_transformer.losses import LabelSmoothedCrossentropy
 from tfk_transformer.metrics import Perplexity, TokenAccuracy
 from tfk_transformer.models.precision import dtype_policy
@@ -14,6 +13,7 @@ from tfk_transformer.pipelines.recipe import Recipe
 from tfk_transformer.schedules import InverseSquareRoot
 from tfk_transformer.training.data_cache import Tokenizers
 from tfk_transformer.training.distribution import Team
+from tfk_transformer.training.fine_tuning.start import Start
 from tfk_transformer.training.multi_process import clipping_sums
 
 

@@ -11,8 +11,6 @@ import keras
 from rich.console import Console
 
 from tfk_transformer.atomic_write import atomic_write, lock, temporary_folder
-from tfk_transformer.fine_tuning.freezing import frozen_line
-from tfk_transformer.fine_tuning.start import Start, load_start
 from tfk_transformer.models.precision import dtype_policy, precision_line
 from tfk_transformer.pipelines.recipe import Recipe
 from tfk_transformer.pipelines.text_classifier import TextClassifier
@@ -38,6 +36,8 @@ from tfk_transformer.training.compilation import compiled_model
 from tfk_transformer.training.data import prepare_data
 from tfk_transformer.training.data_cache import save_recipe, save_tokenizers
 from tfk_transformer.training.distribution import Team, gather, report_sudden_end
+from tfk_transformer.training.fine_tuning.freezing import frozen_line
+from tfk_transformer.training.fine_tuning.start import Start, load_start
 from tfk_transformer.training.history import History
 from tfk_transformer.training.multi_process import AgreedStops, ReadOnlyCheckpoints
 from tfk_transformer.training.towers import fit_in_towers, share_processors

@@ -18,14 +18,6 @@ from tfk_transformer.export.to_onnx.templates.placeholder_model import (
     PlaceholderModel,
     Sizes,
 )
-from tfk_transformer.generation.classification_functions import ClassificationFunctions
-from tfk_transformer.generation.decoder_step import choose_one
-from tfk_transformer.generation.signature_functions import BODIES, Body, tf_function
-from tfk_transformer.generation.top_k import VocabularyBlocks
-from tfk_transformer.generation.translation_functions import (
-    ContinuationFunctions,
-    TranslationFunctions,
-)
 from tfk_transformer.inference.signatures import (
     CLASSIFY_IDS,
     GENERATE,
@@ -35,6 +27,14 @@ from tfk_transformer.inference.signatures import (
     TensorSignature,
 )
 from tfk_transformer.inference.step_tensors import STEP_SETTINGS
+from tfk_transformer.search.classification_functions import ClassificationFunctions
+from tfk_transformer.search.decoder_step import choose_one
+from tfk_transformer.search.signature_functions import BODIES, Body, tf_function
+from tfk_transformer.search.top_k import VocabularyBlocks
+from tfk_transformer.search.translation_functions import (
+    ContinuationFunctions,
+    TranslationFunctions,
+)
 
 # The signature of the function that chooses the next token in a decoding step.
 CHOICE = Signature(

@@ -26,9 +26,9 @@ from tfk_transformer.importing.hub import resolve_model_path
 from tfk_transformer.importing.hugging_face.marian import is_tag
 from tfk_transformer.importing.hugging_face.path_problems import ARGOS_SUFFIX
 from tfk_transformer.pipelines.translator import Translator
-from tfk_transformer.results import Translation
+from tfk_transformer.text.results import Translation
 from tfk_transformer.tokenizers.subword_tokenizer import SubwordTokenizer
-from tfk_transformer.trimming.trimming import TRIMMING
+from tfk_transformer.training.trimming.trimming import TRIMMING
 
 Comparison = dict[str, Any]  # JSON values by name
 

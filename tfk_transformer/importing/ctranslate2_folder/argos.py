@@ -24,7 +24,7 @@ from tfk_transformer.importing.hugging_face.path_problems import (
     CTRANSLATE2_BINARY,
 )
 from tfk_transformer.importing.languages import Languages
-from tfk_transformer.sentences.languages import is_language
+from tfk_transformer.text.languages import is_language
 
 METADATA = "metadata.json"
 MAX_MEMBERS = 10_000  # a package has about 20

@@ -20,7 +20,7 @@ from tfk_transformer.importing.hugging_face.path_problems import (
 )
 from tfk_transformer.importing.languages import Languages
 from tfk_transformer.importing.marian_files.options import MAX_LENGTH, parse_yaml
-from tfk_transformer.sentences.languages import is_language
+from tfk_transformer.text.languages import is_language
 
 SENTENCEPIECE = ".spm"
 OPTIMIZER = ".optimizer.npz"  # of a training run, without a model

@@ -1,0 +1,153 @@
+"""`python -m tfk_transformer.beam`: translate JSON lines with Apache Beam."""
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tfk_transformer.apps.cli.arguments import DEFAULT_BEAM, Settings, search_settings
+from tfk_transformer.apps.cli.main import USER_ERRORS, print_error
+from tfk_transformer.export.runtime.onnx_readers import OnnxTranslator
+from tfk_transformer.formats.records import JsonObjects, check_hypotheses
+
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+
+
+@app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
+def command(
+    context: typer.Context,
+    model: Annotated[
+        Path,
+        typer.Option(help="An ONNX file that takes text. It has the same path on every worker."),
+    ],
+    input: Annotated[
+        str,
+        typer.Option(
+            metavar="PATTERN", help="Files of JSON lines, plain or compressed, as in 'in/*.jsonl'."
+        ),
+    ],
+    output: Annotated[
+        str,
+        typer.Option(
+            metavar="FOLDER",
+            help=(
+                "The folder for translations-*.jsonl, and for bad-lines-*.jsonl if there are bad "
+                "lines."
+            ),
+        ),
+    ],
+    runner: Annotated[
+        str,
+        typer.Option(
+            help="Beam's runner: FnApiRunner on this machine, FlinkRunner, SparkRunner and others."
+        ),
+    ] = "FnApiRunner",
+    field: Annotated[str, typer.Option(help="The name of the value with the text.")] = "text",
+    output_field: Annotated[
+        str, typer.Option(help="The name of the new value for the translation.")
+    ] = "translation",
+    score_field: Annotated[
+        str, typer.Option(help="The name of the new value for its score.")
+    ] = "score",
+    beam_size: Annotated[
+        int | None,
+        typer.Option(
+            help=f"The hypotheses kept per sentence; 1 is greedy search. Default: {DEFAULT_BEAM}."
+        ),
+    ] = None,
+    setting: Settings = None,
+    split_sentences: Annotated[
+        bool | None,
+        typer.Option(
+            help="Translate the sentences of each text separately, or let the model read each text "
+            "as one sentence. Default: as the model is used, usually separately.",
+            show_default=False,
+        ),
+    ] = None,
+    language: Annotated[
+        str | None,
+        typer.Option(
+            metavar="CODE",
+            help="The ISO 639 code of the language of the texts, for the ends of sentences. "
+            "Default: the source language of the model, or English.",
+        ),
+    ] = None,
+    share_model: Annotated[
+        bool,
+        typer.Option(
+            "--share-model",
+            help="Open the model once per machine, not once per process: less memory, slower.",
+        ),
+    ] = False,
+    threads: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            help="Threads of each open model. Default: 1, or the processors with --share-model.",
+        ),
+    ] = None,
+    texts: Annotated[
+        int,
+        typer.Option(
+            min=1, help="Texts that are collected and sorted by length before they are translated."
+        ),
+    ] = 1024,
+) -> None:
+    """Translate the texts in JSON lines with Apache Beam: each line comes out with its translation
+    and score. Their order changes.
+
+    A line that cannot be processed does not stop the run. It goes to bad-lines-*.jsonl with its
+    file and the reason.
+
+    All other options are Beam's, such as --direct_num_workers 2 --direct_running_mode
+    multi_processing.
+    """
+    if stray := _stray_arguments(context.args):
+        raise ValueError(
+            f"--input: expected one pattern, got also {stray[0]}; write the pattern in quotes, so "
+            "that the shell leaves it."
+        )
+    if score_field == output_field:
+        raise ValueError(
+            f"--score-field: expected another name than --output-field, got {score_field}; give "
+            "another name."
+        )
+    from tfk_transformer.apps.beam.model_handler import TranslationHandler
+    from tfk_transformer.apps.beam.running import run
+
+    settings = search_settings(setting, beam_size)
+    records = JsonObjects(field, output_field, score_field)
+    check_hypotheses(settings, records)
+    settings |= {"split_sentences": split_sentences, "language": language}
+    OnnxTranslator(model, threads=1).translate([""], **settings)  # checks model and settings
+    handler = TranslationHandler(model, shared=share_model, threads=threads, texts=texts)
+    run([f"--runner={runner}", *context.args], input, output, handler, settings, records)
+
+
+def _stray_arguments(arguments: list[str]) -> list[str]:
+    """Return the arguments that are neither options nor values of options.
+
+    The shell may have replaced a pattern by the names of files, for example.
+    """
+    return [
+        argument
+        for previous, argument in zip(["", *arguments], arguments, strict=False)
+        if not argument.startswith("-") and (not previous.startswith("--") or "=" in previous)
+    ]
+
+
+def main() -> None:
+    """Run the command.
+
+    After an invalid input, the program prints one line to standard error and exits with status 1.
+    """
+    try:
+        app(prog_name="python -m tfk_transformer.beam")
+    except USER_ERRORS as error:
+        print_error(error)
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,319 @@
+"""`tfk-transformer export`."""
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from tfk_transformer.apps.cli.arguments import (
+    DEFAULT_BEAM,
+    OUTPUT,
+    Json,
+    Quiet,
+    Verbose,
+    check_bundle,
+    check_new_folder,
+    console,
+)
+from tfk_transformer.apps.cli.model_commands.exported_files import describe_files, run_line
+from tfk_transformer.apps.cli.progress import steps
+from tfk_transformer.apps.cli.terminal import command_line, plain_warnings
+from tfk_transformer.atomic_write import lock
+from tfk_transformer.config.words import unknown_names
+from tfk_transformer.export import file_names
+from tfk_transformer.export.formats import (
+    INT8_FORMATS,
+    TRANSLATOR_FORMATS,
+    WEB_FORMATS,
+    check_packages,
+    check_shortlist,
+)
+from tfk_transformer.pipelines.licenses import LicenseWarning
+from tfk_transformer.runtime_environment import load_tensorflow
+
+SERVING = "TensorFlow Serving"  # title of a group of options in the help
+EXAMPLES = """
+tfk-transformer export numbers --out numbers-files
+# Only the ONNX files, with 32-bit and with 8-bit weights.
+tfk-transformer export numbers -f onnx -f onnx_int8 --out small
+# Faster: search only the tokens that these pairs suggest for a text.
+tfk-transformer export numbers --shortlist numbers:en-de --out faster
+# Translations have a confidence, fitted to the validation split.
+tfk-transformer export numbers --calibrate numbers:en-de --out sure
+# A page that translates in the browser.
+tfk-transformer export numbers -f web --out numbers-web
+# Also write the SavedModel to models/numbers/1 for TensorFlow Serving.
+tfk-transformer export numbers --out files --serving models --name numbers
+"""
+
+
+def command(
+    bundle: Annotated[
+        Path, typer.Argument(metavar="BUNDLE", help="The folder that `train` or `import` wrote.")
+    ],
+    out: Annotated[
+        Path,
+        typer.Option(
+            "--out",
+            "-o",
+            metavar="DIR",
+            help="The folder for the exported files. It must not exist.",
+            rich_help_panel=OUTPUT,
+        ),
+    ],
+    format: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--format",
+            "-f",
+            metavar="FORMAT",
+            help=f"{', '.join(TRANSLATOR_FORMATS)}. May be repeated. Default: the first three; for "
+            "a classifier, all of its formats. onnx_steps is for streaming; ctranslate2 and "
+            "huggingface (MarianMT, M2M100) are folders for these libraries; web and web_int8 are "
+            "pages that translate in the browser.",
+            rich_help_panel=OUTPUT,
+            autocompletion=lambda: list(TRANSLATOR_FORMATS),
+        ),
+    ] = None,
+    node_modules: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            help="The folder with the npm packages that web and web_int8 copy. Default: "
+            "node_modules in the working directory, or in "
+            "scripts/ of a clone.",
+            rich_help_panel=OUTPUT,
+        ),
+    ] = None,
+    shortlist: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SPEC",
+            help="Text pairs (docs/data.md), such as the training data, or a shortlist of the "
+            "imported model, such as lex.50.50.deen.s2t.bin. The exported files choose only among "
+            "the tokens that it suggests for each source token, which is faster but changes some "
+            "translations. Supported by onnx (the default with this option), "
+            "onnx_int8, ctranslate2 (vmap.txt), web and web_int8.",
+            rich_help_panel=OUTPUT,
+        ),
+    ] = None,
+    calibrate: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SPEC",
+            help="Text pairs (docs/data.md) whose validation split the model has not seen in "
+            "training. Translations then have a confidence from 0 to 1, in `translate --json`, "
+            "the server and the page (docs/running.md).",
+            rich_help_panel=OUTPUT,
+        ),
+    ] = None,
+    serving: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="MODELS",
+            help="The model folder of TensorFlow Serving, created if it does not exist. The "
+            "SavedModel is also written to MODELS/NAME/VERSION and registered in "
+            "MODELS/models.config.",
+            rich_help_panel=SERVING,
+        ),
+    ] = None,
+    name: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="The model's name in TensorFlow Serving, which is part of the URL.",
+            rich_help_panel=SERVING,
+        ),
+    ] = None,
+    version: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N",
+            help="The version number. Default: one more than the newest.",
+            rich_help_panel=SERVING,
+        ),
+    ] = None,
+    mounted: Annotated[
+        str | None,
+        typer.Option(
+            metavar="PATH",
+            help="The path of MODELS on the server. Default: /models.",
+            rich_help_panel=SERVING,
+        ),
+    ] = None,
+    json_output: Json = False,
+    quiet: Quiet = False,
+    verbose: Verbose = False,
+) -> None:
+    """Export a bundle to SavedModel, ONNX and other formats. Nothing is written unless every file
+    agrees with the Keras model.
+    """
+    _check(bundle, out, format, node_modules, shortlist, calibrate)
+    _check_serving(serving, name, version, mounted, format, shortlist)
+    with plain_warnings(LicenseWarning), lock(out), steps(quiet, verbose) as begin:
+        begin("load TensorFlow")
+        load_tensorflow()
+        from tfk_transformer.export.exporting import export
+        from tfk_transformer.export.runtime.opening import open_bundle
+
+        begin(f"open {bundle}")
+        fitted = open_bundle(bundle)
+        figures = export(fitted, out, format, node_modules, shortlist, calibrate)
+        added = None
+        if serving is not None and name is not None:
+            from tfk_transformer.export.to_saved_model.serving import MOUNTED, write_serving
+
+            begin(f"add the SavedModel to {serving}")
+            saved_model = out / file_names.SAVED_MODEL_FOLDER
+            added = write_serving(saved_model, serving, name, version, mounted or MOUNTED)
+    files = describe_files(out)
+    run = run_line(
+        out,
+        "classify" if "labels" in figures else "translate",
+        fitted.probes[0] if fitted.probes else None,
+    )
+    if json_output:
+        report = {
+            "out": str(out),
+            "files": files,
+            "parity": figures,
+            "run": run and command_line(run),
+            "serving": added and str(added),
+        }
+        print(json.dumps(report, indent=2))
+        return
+    for line in _summary(out, files, figures):
+        console().print(line)
+    if added:
+        console().print(f"Serve it: {added}, a version for TensorFlow Serving")
+    if run:
+        console().print(f"Run it: {command_line(run)}")
+    for page in (out / name for name in WEB_FORMATS if name in figures):
+        console().print(
+            f"Open it: {command_line(['python', '-m', 'http.server', '--directory', str(page)])} "
+            "--bind 127.0.0.1"
+        )
+
+
+def _summary(
+    out: Path, files: Mapping[str, Mapping[str, Any]], figures: Mapping[str, Any]
+) -> Iterator[str]:
+    """Yield the files with their purposes, and how closely they agree with the Keras model."""
+    yield f"{out}:"
+    width = max(map(len, files))
+    for name, file in files.items():
+        yield f"  {name:{width}}  {file['bytes'] / 1e6:6.1f} MB  {file['purpose']}".rstrip()
+    if shortlist := figures.get("shortlist"):
+        pairs = shortlist["learned_from_pairs"]
+        yield (
+            f"Shortlist: {shortlist['for_every_text']} tokens, and "
+            f"{shortlist['for_a_source_token']} for each source token"
+            f"{f', learned from {pairs:,} pairs' if pairs else ''}."
+        )
+    if calibration := figures.get("confidence"):
+        yield (
+            f"Confidence: fitted to {calibration['pairs']:,} translations, of which "
+            f"{100 * calibration['right']:.1f} % have a chrF of at least {calibration['chrf']:g}."
+        )
+    for line in _agreements(figures):
+        yield f"Checked: {line}."
+
+
+def _agreements(figures: Mapping[str, Any]) -> Iterator[str]:
+    """Yield how closely the files agree with the Keras model."""
+    if "ids" in figures:
+        ties = max(part.get("ties", 0) for part in figures.values() if isinstance(part, dict))
+        yield (
+            f"the same ids as Keras on {figures['sentences']} sentences, greedy and beam "
+            f"{DEFAULT_BEAM}{f', except {ties} where rounding decides' if ties else ''}"
+        )
+    if "labels" in figures:
+        yield f"the same labels as Keras on {figures['sentences']} texts"
+    for name in (name for name in INT8_FORMATS if name in figures):
+        yield (
+            f"{name}: a BLEU over characters of {figures[name]['bleu_with_the_model']:.1f} with "
+            "the Keras model's translations of "
+            f"{figures[name]['sentences']} sentences"
+        )
+    if engine := figures.get("ctranslate2"):
+        same = ", ".join(
+            f"{engine[f'same_in_{search}_search']} of {engine['sentences']} in {search} search"
+            for search in ("greedy", "beam")
+        )
+        yield f"CTranslate2: the same translations without length penalty, {same}"
+    if family := figures.get("huggingface"):
+        difference = family["largest_token_score_difference"]
+        yield (
+            f"{family['family']}: the same log-probabilities within {difference:.1g} on "
+            f"{family['sentences']} sentences"
+        )
+    for name in (name for name in WEB_FORMATS if name in figures):
+        in_node = figures[name]["in_node"]
+        yield (
+            f"{name}: run in Node on {in_node['sentences']} sentences"
+            if in_node
+            else f"{name}: not run in Node, which is not installed"
+        )
+
+
+def _check(
+    bundle: Path,
+    out: Path,
+    formats: list[str] | None,
+    node_modules: Path | None,
+    shortlist: str | None,
+    calibrate: str | None,
+) -> None:
+    """Refuse invalid arguments before TensorFlow is loaded, which takes seconds."""
+    check_bundle(bundle)
+    if unknown := sorted(set(formats or ()) - set(TRANSLATOR_FORMATS)):
+        raise ValueError(unknown_names("formats", unknown, TRANSLATOR_FORMATS))
+    from tfk_transformer import datasets
+    from tfk_transformer.export.to_web.npm_packages import find_packages
+
+    check_packages(formats or ())
+    if shortlist is not None:
+        check_shortlist(formats, "encoder_decoder")  # the family of the model is read later
+        if not Path(shortlist).is_file():
+            datasets.load(shortlist)
+    if calibrate is not None:
+        datasets.load(calibrate).pairs("validation")
+    if set(formats or ()) & set(WEB_FORMATS):
+        find_packages(node_modules)
+    check_new_folder(out)
+
+
+def _check_serving(
+    models: Path | None,
+    name: str | None,
+    version: int | None,
+    mounted: str | None,
+    formats: list[str] | None,
+    shortlist: str | None,
+) -> None:
+    """Refuse invalid arguments for TensorFlow Serving before the export, the longest step."""
+    if models is None:
+        options = {"--name": name, "--version": version, "--mounted": mounted}
+        if unused := [option for option, value in options.items() if value is not None]:
+            raise ValueError(
+                f"{', '.join(unused)}: expected --serving with these options, got none; add "
+                "--serving MODELS."
+            )
+        return
+    if name is None:
+        raise ValueError("--name: expected a model name with --serving, got none; add --name NAME.")
+    if shortlist is not None:
+        raise ValueError(
+            "--serving: expected an export of a SavedModel, which cannot have a shortlist, got "
+            "--shortlist; export without it."
+        )
+    if formats and file_names.SAVED_MODEL_FOLDER not in formats:
+        raise ValueError(
+            f"formats: expected saved_model with --serving, got {', '.join(formats)}; add "
+            "--format saved_model."
+        )
+    from tfk_transformer.export.to_saved_model.serving import check_serving
+
+    check_serving(models, name, version)

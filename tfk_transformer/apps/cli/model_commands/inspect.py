@@ -1,0 +1,197 @@
+"""`tfk-transformer inspect`."""
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.table import Table
+
+from tfk_transformer.apps.cli.arguments import Json, console, prepare
+from tfk_transformer.apps.cli.terminal import print_line
+from tfk_transformer.config.search_settings import Rules
+from tfk_transformer.config.setting_values import setting_text
+from tfk_transformer.pipelines.licenses import license_warning
+
+EXAMPLES = """
+tfk-transformer inspect numbers-files/translate.onnx
+# Show only the differences: configuration, signatures, sizes, parity.
+tfk-transformer inspect numbers numbers-2
+"""
+
+
+def command(
+    file: Annotated[
+        Path,
+        typer.Argument(
+            metavar="FILE", help="An exported file, an exported folder or page, or a bundle."
+        ),
+    ],
+    other: Annotated[
+        Path | None, typer.Argument(metavar="OTHER", help="A file or folder to compare with FILE.")
+    ] = None,
+    json_output: Json = False,
+) -> None:
+    """Show the signatures, sizes, version and configuration of a file or folder, and how closely
+    its results agree with the Keras model.
+
+    With OTHER, show only the differences between FILE and OTHER.
+    """
+    prepare(file)
+    from tfk_transformer.export.inspection import inspect
+
+    description = inspect(file)
+    origin = description.get("model_card") or description.get("facts", {}).get("origin", {})
+    if warning := license_warning(origin):
+        print_line(f"warning: {warning}")
+    if other is not None:
+        prepare(other)
+        _print_differences(description, inspect(other), json_output)
+    elif json_output:
+        print(json.dumps(description, indent=2))
+    else:
+        for table in _tables(description):
+            console().print(table)
+
+
+def _tables(description: Mapping[str, Any]) -> Iterator[Table]:
+    """Yield the tables of a result of `inspect`, for a console without markup."""
+    facts = {
+        "kind": description["kind"],
+        **{name: f"{size:,} bytes" for name, size in description["files"].items()},
+        "parameters": f"{description['parameters']:,}",
+        **description["facts"],
+    }
+    yield _value_table(description["path"], facts)
+    if card := description.get("model_card"):
+        yield _value_table("model card", card)
+    for name, signature in description.get("signatures", {}).items():
+        yield _signature_table(name, signature)
+    if settings := description.get("settings"):
+        yield _settings_table(settings)
+    titles = {"config": "configuration", "parity": "agreement with the Keras model"}
+    for name in titles:
+        if values := description.get(name):
+            yield _value_table(titles[name], values)
+
+
+def _value_table(title: str, values: Mapping[str, Any]) -> Table:
+    table = Table(title=title, show_header=False, title_justify="left")
+    for name, value in values.items():
+        table.add_row(name, _format_value(value))
+    return table
+
+
+def _format_value(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def _signature_table(name: str, signature: Mapping[str, Any]) -> Table:
+    table = Table(
+        "", "name", "dtype", "shape", "default", title=f"signature {name}", title_justify="left"
+    )
+    for side in ("inputs", "outputs"):
+        for tensor in signature[side]:
+            default = str(tensor.get("default", ""))
+            table.add_row(side[:-1], tensor["name"], tensor["dtype"], _shape(tensor), default)
+    return table
+
+
+def _settings_table(rules: Rules) -> Table:
+    table = Table(
+        "name", "type", "default", "least", "most", title="search settings", title_justify="left"
+    )
+    for name, rule in rules.items():
+        least = str(rule.get("minimum", ""))
+        if "exclusiveMinimum" in rule:
+            least = f"above {rule['exclusiveMinimum']}"
+        values = ", ".join(map(setting_text, rule.get("enum", ())))
+        default = setting_text(rule["default"])
+        table.add_row(name, rule.get("type", values), default, least, str(rule.get("maximum", "")))
+    return table
+
+
+def _print_differences(first: Mapping[str, Any], second: Mapping[str, Any], as_json: bool) -> None:
+    paths = first["path"], second["path"]
+    differ = dict(differences(first, second))
+    if as_json:
+        print(json.dumps({"paths": paths, "differences": differ}, indent=2))
+        return
+    table = Table(title=f"{len(differ)} differences", title_justify="left")
+    for title in ("", *paths):
+        table.add_column(title, overflow="fold")
+    for name, values in differ.items():
+        table.add_row(name, *map(_readable, values))
+    console().print(table)
+
+
+def differences(
+    first: Mapping[str, Any], second: Mapping[str, Any]
+) -> Iterator[tuple[str, tuple[Any, Any]]]:
+    """Yield the names and values that differ between two results of `inspect`.
+
+    A name is a path such as "config.model_dim". A missing value is None.
+    """
+    shared = set(first.get("signatures", ())) & set(second.get("signatures", ()))
+    flat = [dict(_flat(_comparable(description, shared))) for description in (first, second)]
+    for name in {**flat[0], **flat[1]}:
+        values = flat[0].get(name), flat[1].get(name)
+        if values[0] != values[1]:
+            yield name, values
+
+
+def _comparable(description: Mapping[str, Any], shared: set[str]) -> dict[str, Any]:
+    """Return a result of `inspect` in a form that can be compared.
+
+    The path is removed. Tensors and signatures that are not shared are converted to text.
+    """
+    signatures = {
+        name: {
+            side: {tensor["name"]: _tensor(tensor) for tensor in tensors}
+            for side, tensors in sides.items()
+        }
+        if name in shared
+        else ", ".join(f"{len(tensors)} {side}" for side, tensors in sides.items())
+        for name, sides in description.get("signatures", {}).items()
+    }
+    rules = {
+        name: {key: value for key, value in rule.items() if key != "description"}
+        for name, rule in (description.get("settings") or {}).items()
+    }
+    return {
+        **{name: value for name, value in description.items() if name != "path"},
+        "signatures": signatures,
+        "settings": rules,
+    }
+
+
+def _tensor(tensor: Mapping[str, Any]) -> str:
+    """Return the dtype, shape and default of a tensor as one text."""
+    default = f", default {tensor['default']}" if "default" in tensor else ""
+    return f"{tensor['dtype']} {_shape(tensor)}{default}"
+
+
+def _shape(tensor: Mapping[str, Any]) -> str:
+    """Return a shape as a text such as "[?, 128]"."""
+    return f"[{', '.join('?' if size is None else str(size) for size in tensor['shape'])}]"
+
+
+def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield the values of nested objects by their path."""
+    for name, value in values.items():
+        if isinstance(value, dict):
+            yield from _flat(value, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", value
+
+
+def _readable(value: Any) -> str:
+    """Format a value as `_format_value` does, but integers with commas, and None as "-"."""
+    if value is None:
+        return "-"
+    if isinstance(value, int) and not isinstance(value, bool):
+        return f"{value:,}"
+    return _format_value(value)

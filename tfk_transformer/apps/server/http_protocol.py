@@ -1,0 +1,284 @@
+"""Uvicorn's HTTP protocol with limits for each connection, and with errors in JSON.
+
+The other modules use no names of uvicorn's protocol; a test checks that uvicorn has these names.
+"""
+
+import asyncio
+import math
+from collections.abc import Sized
+from typing import Any
+
+import httptools
+from starlette.exceptions import HTTPException
+from uvicorn.protocols.http.flow_control import FlowControl
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from tfk_transformer.apps.server.settings import ServerSettings
+
+# Bytes that are parsed at a time, except for bodies. The parser cannot stop within a part, which
+# must therefore have few requests.
+PART = 4096
+HEADER_OVERHEAD = 4  # bytes of ": " and the end of the line
+LINGER = 2  # seconds in which a refused client can read the answer
+
+
+def limited_protocol(settings: ServerSettings) -> type[asyncio.Protocol]:
+    """Return the protocol of a server with these settings."""
+
+    class ConfiguredProtocol(LimitedProtocol):
+        limits = settings
+
+    return ConfiguredProtocol
+
+
+class PipelineFlow(FlowControl):
+    """Flow control that does not read while requests wait.
+
+    Args:
+        transport: the connection.
+        waiting: the requests of the connection that wait for the answer to an earlier one.
+    """
+
+    def __init__(self, transport: asyncio.Transport, waiting: Sized) -> None:
+        super().__init__(transport)
+        self._waiting = waiting
+
+    def resume_reading(self) -> None:
+        """Read from the connection, unless requests wait."""
+        if not self._waiting:
+            super().resume_reading()
+
+
+class LingeringTransport(asyncio.Transport):
+    """A connection that is closed some time after an answer.
+
+    Until then the protocol discards what the client sends. Otherwise the connection would be
+    reset, and the client could not read the answer.
+
+    Args:
+        transport: the connection.
+        loop: the event loop.
+    """
+
+    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__()
+        self._transport = transport
+        self._loop = loop
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        """Send a part of the answer."""
+        self._transport.write(data)
+
+    def is_closing(self) -> bool:
+        """Return whether the connection ends."""
+        return self._transport.is_closing()
+
+    def close(self) -> None:
+        """Close the connection later."""
+        self._loop.call_later(LINGER, self._transport.close)
+
+
+class LimitedProtocol(HttpToolsProtocol):
+    """An HTTP connection.
+
+    - It refuses a head that is too large, late or malformed. The application answers the refused
+      request: `scope["refusal"]` is the `HTTPException` to raise.
+    - `scope["departure"]` of its requests is a future that is done when the client leaves.
+    - It parses no further while a request waits for the answer to an earlier one.
+    - It ends if the client does not read an answer.
+    """
+
+    limits = ServerSettings()
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._unparsed = memoryview(b"")
+        self._in_head = False
+        self._head_bytes = 0  # of the URL and the complete headers of the current request
+        self._pending_bytes = 0  # since the last URL, header or part of a body
+        self._body_bytes = 0  # still expected of a body of declared length
+        self._refused = False
+        self._head_timer: asyncio.TimerHandle | None = None
+        self._write_timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Begin to read."""
+        super().connection_made(transport)
+        self._departure = self.loop.create_future()
+        self.flow = PipelineFlow(transport, self.pipeline)
+        self._start_head_timer()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Forget the requests that wait."""
+        super().connection_lost(exc)
+        self._departure.set_result(None)
+        self._stop_head_timer()
+        self.resume_writing()
+        self.pipeline.clear()
+        self._unparsed = memoryview(b"")
+
+    def data_received(self, data: bytes) -> None:
+        """Parse data of the client, or keep it until no request waits."""
+        if not self._refused:
+            self._unparsed = memoryview(bytes(self._unparsed) + data if self._unparsed else data)
+            self._parse()
+
+    def _parse(self) -> None:
+        """Parse the received data until a request has to wait for the answer to an earlier one."""
+        while self._unparsed and not self.pipeline:
+            self._unset_keepalive_if_required()
+            size = max(PART, self._body_bytes)
+            part = self._unparsed[:size]
+            self._unparsed = self._unparsed[size:]
+            self._pending_bytes += len(part)
+            try:
+                self.parser.feed_data(part)
+            except httptools.HttpParserUpgrade:
+                self._body_bytes = 0  # the request is answered without the upgrade
+            except httptools.HttpParserError as error:
+                self._refuse(_refusal(error))
+            if self._pending_bytes > self.limits.max_head:
+                self._refuse(self._too_large())
+        if self._in_head and self._head_timer is None:
+            self._start_head_timer()
+
+    # Called by the parser.
+    def on_message_begin(self) -> None:
+        """Begin to read a head."""
+        super().on_message_begin()
+        self._in_head = True
+        self._head_bytes = 0
+
+    def on_url(self, url: bytes) -> None:
+        """Add a part of the URL."""
+        super().on_url(url)
+        self._count(len(url))
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Add a header. Trailers, which follow a body, are counted and ignored."""
+        self._count(len(name) + len(value) + HEADER_OVERHEAD)
+        if self._in_head:
+            super().on_header(name, value)
+
+    def _count(self, size: int) -> None:
+        self._pending_bytes = 0
+        self._head_bytes += size
+        if self._head_bytes > self.limits.max_head:
+            raise self._too_large()
+
+    def _too_large(self) -> HTTPException:
+        return HTTPException(
+            431,
+            f"head: expected at most {self.limits.max_head} bytes, got more; send a shorter URL, "
+            "and fewer or shorter headers.",
+        )
+
+    def on_headers_complete(self) -> None:
+        """Start the request, or let it wait."""
+        if len(self.headers) > self.limits.max_headers:
+            raise HTTPException(
+                431,
+                f"head: expected at most {self.limits.max_headers} headers, got "
+                f"{len(self.headers)}; send fewer headers.",
+            )
+        super().on_headers_complete()
+        self.scope["departure"] = self._departure  # type: ignore[typeddict-unknown-key]
+        self._body_bytes = int(dict(self.headers).get(b"content-length", 0))
+        self._in_head = False
+        self._stop_head_timer()
+
+    def on_body(self, body: bytes) -> None:
+        """Add a part of the body."""
+        self._pending_bytes = 0
+        self._body_bytes -= len(body)
+        super().on_body(body)
+
+    # Called by the requests.
+    def on_response_complete(self) -> None:
+        """Start the next request."""
+        super().on_response_complete()
+        if not self.transport.is_closing():
+            self._parse()
+            self.flow.resume_reading()
+
+    # Refusals.
+    def _refuse(self, refusal: HTTPException) -> None:
+        """Refuse the request that is being read, and read no more requests."""
+        if self._refused:
+            return
+        self._refused = True
+        self._unparsed = memoryview(b"")
+        self._stop_head_timer()
+        if self._in_head or self.cycle is None or not self.cycle.more_body:
+            self._refuse_head(refusal)
+        elif self.cycle.response_complete:
+            self.transport.close()
+        else:
+            # The application is waiting for the body, or will.
+            self.cycle.scope["refusal"] = refusal  # type: ignore[typeddict-unknown-key]
+            self._close_after_answer()
+            self.cycle.more_body = False
+            self.cycle.message_event.set()
+
+    def _refuse_head(self, refusal: HTTPException) -> None:
+        """Add a request that the application refuses, after the earlier requests."""
+        super().on_message_begin()
+        self._in_head = False
+        self.url = b"/"
+        super().on_headers_complete()
+        self.scope |= {"method": "", "path": "*", "refusal": refusal}  # type: ignore[typeddict-item]
+        self._close_after_answer()
+
+    def _close_after_answer(self) -> None:
+        self.cycle.keep_alive = False
+        self.cycle.transport = LingeringTransport(self.transport, self.loop)
+
+    # Time limits.
+    def _start_head_timer(self) -> None:
+        self._head_timer = self.loop.call_later(self.limits.body_timeout, self._end_late_head)
+
+    def _stop_head_timer(self) -> None:
+        if self._head_timer is not None:
+            self._head_timer.cancel()
+            self._head_timer = None
+
+    def _end_late_head(self) -> None:
+        if not self._in_head:  # the client has sent nothing
+            self.transport.close()
+            return
+        self._refuse(
+            HTTPException(
+                408,
+                f"head: expected the whole head within {self.limits.body_timeout:g} s, got a part; "
+                "send all of it.",
+            )
+        )
+
+    def pause_writing(self) -> None:
+        """Wait for the client to read the answers."""
+        super().pause_writing()
+        self._watch_writing(math.inf)
+
+    def resume_writing(self) -> None:
+        """Send further answers."""
+        super().resume_writing()
+        if self._write_timer is not None:
+            self._write_timer.cancel()
+            self._write_timer = None
+
+    def _watch_writing(self, earlier_size: float) -> None:
+        """End the connection if the client has read nothing since the last call."""
+        size = self.transport.get_write_buffer_size()
+        if size >= earlier_size:
+            self.transport.abort()
+            return
+        self._write_timer = self.loop.call_later(self.limits.timeout, self._watch_writing, size)
+
+
+def _refusal(error: httptools.HttpParserError) -> HTTPException:
+    """Return the refusal that a callback raised, or the refusal of malformed HTTP."""
+    if isinstance(error.__context__, HTTPException):
+        return error.__context__
+    return HTTPException(
+        400, f"HTTP: expected a request of HTTP/1.1, got another ({error}); correct the client."
+    )

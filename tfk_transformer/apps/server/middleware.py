@@ -1,0 +1,193 @@
+"""Middleware: the record of each request in log and metrics, draining, and the API key."""
+
+import hmac
+import logging
+import time
+from collections.abc import Collection
+
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from tfk_transformer.apps.server.metrics import Metrics
+from tfk_transformer.apps.server.request_log import error_fields, log_event
+from tfk_transformer.apps.server.settings import ServerSettings
+
+METHODS = ("GET", "POST", "PUT", "DELETE", "HEAD", "OPTIONS", "PATCH")
+# Paths without API key. Clients of LibreTranslate list the languages before they send a key.
+OPEN = (
+    "/",
+    "/docs",
+    "/frontend/settings",
+    "/health",
+    "/languages",
+    "/openapi.json",
+    "/v2/health/live",
+    "/v2/health/ready",
+)
+MONITORING = (*OPEN, "/metrics")  # paths that are served while the server drains
+CLIENT_LEFT = 499  # the status in the log of a request whose client left before its answer
+KEY_IN_BODY = ("/translate", "/detect")  # paths whose bodies may contain the API key
+
+
+class Lifecycle:
+    """The state of the server between start and end."""
+
+    def __init__(self) -> None:
+        self.draining = False
+        self.in_flight = 0  # requests, except to the paths of MONITORING
+
+
+class RequestRecord:
+    """The values of a request that are logged."""
+
+    def __init__(self) -> None:
+        self.started = time.perf_counter()
+        self.status = 500
+        self.texts = 0
+
+
+class RecordingMiddleware:
+    """Adds a `RequestRecord` to each request, and writes the record to the log and the metrics.
+
+    Args:
+        app: the application.
+        paths: the paths of the application. Other paths are logged as "(unknown)", since they may
+            contain anything.
+        metrics: counts the requests.
+        lifecycle: the state of the server.
+        root_path: the path at which a proxy serves the application, or "". Requests may have it
+            before the paths of the application.
+    """
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        paths: Collection[str],
+        metrics: Metrics,
+        lifecycle: Lifecycle,
+        root_path: str,
+    ) -> None:
+        self._app = app
+        self._root_path = root_path
+        self._paths = frozenset(paths)
+        self._metrics = metrics
+        self._lifecycle = lifecycle
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        record = scope["record"] = RequestRecord()
+        # Some proxies remove the path from requests, and others keep it.
+        if f"{scope['path']}/".startswith(f"{self._root_path}/"):
+            scope["path"] = scope["path"].removeprefix(self._root_path) or "/"
+
+        async def send_and_record(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                record.status = message["status"]
+            await send(message)
+
+        change = int(scope["path"] not in MONITORING)
+        self._count(change)
+        try:
+            await self._app(scope, receive, send_and_record)
+        except ClientDisconnect:
+            record.status = CLIENT_LEFT  # instead of 500, the status of an error of the server
+        except Exception as error:  # Starlette raises it again after the answer
+            log_event("failure", logging.ERROR, error_fields(error))
+        finally:
+            self._count(-change)
+            self._write(scope, record)
+
+    def _count(self, change: int) -> None:
+        self._lifecycle.in_flight += change
+        self._metrics.in_flight.inc(change)
+
+    def _write(self, scope: Scope, record: RequestRecord) -> None:
+        path = scope["path"] if scope["path"] in self._paths else "(unknown)"
+        method = scope["method"] if scope["method"] in METHODS else "(unknown)"
+        seconds = time.perf_counter() - record.started
+        self._metrics.requests.labels(method, path, record.status).inc()
+        self._metrics.seconds.labels(path).observe(seconds)
+        self._metrics.texts.inc(record.texts)
+        log_event(
+            "request",
+            values={
+                "method": method,
+                "path": path,
+                "status": record.status,
+                "milliseconds": round(1000 * seconds, 1),
+                "texts": record.texts,
+            },
+        )
+
+
+class AccessMiddleware:
+    """Refuses malformed requests, requests while the server drains, and those without the API key.
+
+    Args:
+        app: the application.
+        settings: the settings of the server.
+        lifecycle: the state of the server.
+    """
+
+    def __init__(self, app: ASGIApp, settings: ServerSettings, lifecycle: Lifecycle) -> None:
+        self._app = app
+        self._settings = settings
+        self._lifecycle = lifecycle
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request.
+
+        Raises:
+            HTTPException: the refusal of the connection, 503 while the server drains, 401 without
+                the API key.
+        """
+        if scope["type"] == "http":
+            if "refusal" in scope:
+                raise scope["refusal"]
+            if self._lifecycle.draining and scope["path"] not in MONITORING:
+                raise HTTPException(
+                    503,
+                    "server: expected a server that accepts requests, got a server that is "
+                    "shutting down; send the request again.",
+                    {"Retry-After": "1", "Connection": "close"},
+                )
+            if scope["path"] not in OPEN:
+                key = header_key(Request(scope))
+                # A wrong key in the header is refused before the body is read.
+                if key or scope["path"] not in KEY_IN_BODY:
+                    check_key(self._settings, key)
+        await self._app(scope, receive, send)
+
+
+def header_key(request: Request) -> str:
+    """Return the API key of the header `X-API-Key: KEY` or `Authorization: Bearer KEY`, or ""."""
+    scheme, _, token = request.headers.get("authorization", "").partition(" ")
+    bearer_token = token.strip() if scheme.lower() == "bearer" else ""
+    return request.headers.get("x-api-key") or bearer_token
+
+
+def check_key(settings: ServerSettings, key: str) -> None:
+    """Refuse a request without the API key.
+
+    The time of the comparison does not depend on where the keys differ.
+
+    Args:
+        settings: the settings of the server.
+        key: the key of the request, or "".
+
+    Raises:
+        HTTPException: 401 if the key is missing or wrong.
+    """
+    if settings.api_key is None:
+        return
+    if not hmac.compare_digest(key.encode(), settings.api_key.get_secret_value().encode()):
+        raise HTTPException(
+            401,
+            "API key: expected the server's key, got no key or a wrong key; send the header "
+            "Authorization: Bearer KEY.",
+            {"WWW-Authenticate": "Bearer"},
+        )

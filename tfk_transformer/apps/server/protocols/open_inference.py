@@ -1,0 +1,274 @@
+"""The Open Inference Protocol, version 2, over HTTP: health, metadata, infer and generate."""
+
+import itertools
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+
+from tfk_transformer.apps.server.answers import answer
+from tfk_transformer.apps.server.bodies import Body, parse_body
+from tfk_transformer.apps.server.middleware import Lifecycle
+from tfk_transformer.apps.server.protocols.binary_tensors import (
+    JSON_LENGTH,
+    OCTET_STREAM,
+    answer_tensors,
+)
+from tfk_transformer.apps.server.protocols.compressed_bodies import read_decompressed_body
+from tfk_transformer.apps.server.protocols.infer_requests import (
+    InferRequest,
+    binary_outputs,
+    input_texts,
+    parse_infer_request,
+)
+from tfk_transformer.apps.server.routes import ERROR_RESPONSE, JSON, JSON_OBJECT, DescribedRoute
+from tfk_transformer.apps.server.served_model import NO_SCORE, ServedModel
+from tfk_transformer.apps.server.streams import Events, Streams
+from tfk_transformer.config.words import shorten
+from tfk_transformer.constants import __version__
+
+INPUTS: list[dict[str, Any]] = [{"name": "text", "datatype": "BYTES", "shape": [-1]}]
+TRANSLATION_OUTPUTS = [
+    {"name": "translation", "datatype": "BYTES", "shape": [-1]},
+    {"name": "score", "datatype": "FP32", "shape": [-1]},
+]
+CONFIDENCE_OUTPUT: dict[str, Any] = {"name": "confidence", "datatype": "FP32", "shape": [-1]}
+PREFIX_INPUT = {
+    "name": "prefix",
+    "datatype": "BYTES",
+    "shape": [-1],
+    "parameters": {"optional": True},
+}
+EXTENSIONS = ["generate", "binary_tensor_data", "model_configuration"]
+IGNORED_PARAMETERS = (
+    "binary_data_output",
+    "classification",
+    "sequence_id",
+    "sequence_start",
+    "sequence_end",
+    "priority",
+    "timeout",
+)
+
+
+class GenerateRequest(Body):
+    """One text, and search settings as parameters."""
+
+    text_input: str
+    parameters: dict[str, bool | int | float | str] = {}
+
+
+def open_inference_routes(
+    served: ServedModel, streams: Streams, lifecycle: Lifecycle
+) -> list[DescribedRoute]:
+    """Return the routes of the protocol."""
+    settings = served.settings
+    names = {"model_name": settings.name, "model_version": settings.version}
+    platform = f"tfk-transformer_{type(served.model).__name__}"
+    inputs = INPUTS if served.classifies else [*INPUTS, PREFIX_INPUT]
+
+    async def metadata(request: Request) -> Response:
+        """Describe inputs and outputs."""
+        return answer(
+            {
+                "name": settings.name,
+                "versions": [settings.version],
+                "platform": platform,
+                "inputs": inputs,
+                "outputs": _output_metadata(served),
+            }
+        )
+
+    async def configuration(request: Request) -> Response:
+        """Describe inputs and outputs, in the form of Triton's model configuration."""
+        return answer(
+            {
+                "name": settings.name,
+                "platform": platform,
+                "max_batch_size": 0,  # the shapes include the number of texts
+                "input": [_configured_tensor(tensor) for tensor in inputs],
+                "output": [_configured_tensor(tensor) for tensor in _output_metadata(served)],
+            }
+        )
+
+    async def ready(request: Request) -> Response:
+        """Confirm that the model accepts requests; a draining server refuses this request."""
+        return answer({"name": settings.name, "ready": True})
+
+    async def infer(request: Request) -> Response:
+        """Translate or classify texts.
+
+        Tensors may be binary: `binary_data_size` of an input is the number of its bytes after the
+        JSON, and the header Inference-Header-Content-Length has the number of bytes of the JSON.
+        The parameters `binary_data_output` and `binary_data` request binary outputs.
+        """
+        body = await read_decompressed_body(request, settings)
+        payload = parse_infer_request(body, request.headers.get(JSON_LENGTH))
+        tensors = input_texts(payload.inputs)
+        work = served.work(_search_settings(payload.parameters))
+        results = await served.results(request, work, tensors["text"], tensors.get("prefix", ()))
+        requested = None if payload.outputs is None else [tensor.name for tensor in payload.outputs]
+        outputs = _output_tensors(served, results, dict(work.settings).get("n_best", 1), requested)
+        identity = {} if payload.id is None else {"id": payload.id}
+        binary = binary_outputs(payload, [output["name"] for output in outputs])
+        return answer_tensors({**names, **identity}, outputs, binary)
+
+    async def generate(request: Request) -> Response:
+        """Translate one text."""
+        payload = parse_body(GenerateRequest, await read_decompressed_body(request, settings))
+        work = served.work(_search_settings(payload.parameters))
+        (translation,) = await served.results(request, work, [payload.text_input])
+        confidence = {} if served.calibration is None else {"confidence": translation.confidence}
+        return answer({**names, "text_output": translation.text, **confidence})
+
+    async def generate_stream(request: Request) -> Response:
+        """Translate one text, and send its parts as they are decoded, as server-sent events."""
+        payload = parse_body(GenerateRequest, await read_decompressed_body(request, settings))
+        requested = _search_settings(payload.parameters)
+        return await streams.start(request, payload.text_input, requested, names)
+
+    tensors = {"description": "The answer.", "content": {**JSON_OBJECT, OCTET_STREAM: {}}}
+    events = {"description": "Events with the parts.", "content": {Events.media_type: {}}}
+    routes = _server_routes(lifecycle, names)
+    for path in (
+        f"/v2/models/{settings.name}",
+        f"/v2/models/{settings.name}/versions/{settings.version}",
+    ):
+        routes += [
+            DescribedRoute("GET", path, metadata),
+            DescribedRoute("GET", f"{path}/config", configuration),
+            DescribedRoute("GET", f"{path}/ready", ready),
+            _statistics_route(f"{path}/stats"),
+            DescribedRoute(
+                "POST", f"{path}/infer", infer, body=InferRequest, responses={200: tensors}
+            ),
+        ]
+        if not served.classifies:
+            routes += [
+                DescribedRoute("POST", f"{path}/generate", generate, body=GenerateRequest),
+                DescribedRoute(
+                    "POST",
+                    f"{path}/generate_stream",
+                    generate_stream,
+                    body=GenerateRequest,
+                    responses={200: events},
+                ),
+            ]
+    # After the routes of a model with the name "stats".
+    return [*routes, _statistics_route("/v2/models/stats")]
+
+
+def _server_routes(lifecycle: Lifecycle, names: Mapping[str, str]) -> list[DescribedRoute]:
+    """Return the routes that describe the server, its health and its model."""
+
+    async def server(request: Request) -> Response:
+        """Describe the server."""
+        return answer({"name": "tfk-transformer", "version": __version__, "extensions": EXTENSIONS})
+
+    async def live(request: Request) -> Response:
+        """Confirm that the process works."""
+        return answer({"live": True})
+
+    async def ready(request: Request) -> Response:
+        """Report whether the server accepts requests."""
+        return answer({"ready": not lifecycle.draining}, 503 if lifecycle.draining else 200)
+
+    async def repository_index(request: Request) -> Response:
+        """List the model."""
+        model = {"name": names["model_name"], "version": names["model_version"]}
+        return answer([{**model, "state": "READY", "reason": ""}])
+
+    models = {"description": "The answer.", "content": {JSON: {"schema": {"type": "array"}}}}
+    not_ready = {"description": "The server is shutting down.", "content": JSON_OBJECT}
+    return [
+        DescribedRoute("GET", "/v2", server),
+        DescribedRoute("GET", "/v2/health/live", live, errors=()),
+        DescribedRoute("GET", "/v2/health/ready", ready, errors=(), responses={503: not_ready}),
+        DescribedRoute("POST", "/v2/repository/index", repository_index, responses={200: models}),
+    ]
+
+
+def _statistics_route(path: str) -> DescribedRoute:
+    """Return a route that refuses to report Triton's statistics."""
+
+    async def statistics(request: Request) -> Response:
+        """Refuse: the counts and times of this server are at /metrics."""
+        raise HTTPException(
+            404,
+            "statistics: expected GET /metrics, which has the counts and times of this server, got "
+            f"{request.scope['path']}; read /metrics.",
+        )
+
+    refusal = {"description": "The server has no statistics in this form."} | ERROR_RESPONSE
+    route = DescribedRoute("GET", path, statistics, responses={404: refusal})
+    del route.operation["responses"][200]
+    return route
+
+
+def _search_settings(parameters: dict[str, bool | int | float | str]) -> dict[str, Any]:
+    """Return the search settings among the parameters of a request."""
+    return {name: value for name, value in parameters.items() if name not in IGNORED_PARAMETERS}
+
+
+def _configured_tensor(tensor: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a tensor of the metadata in the form of Triton's model configuration."""
+    data_type = {"BYTES": "TYPE_STRING", "FP32": "TYPE_FP32"}[tensor["datatype"]]
+    optional = {"optional": True} if "parameters" in tensor else {}
+    return {"name": tensor["name"], "data_type": data_type, "dims": tensor["shape"], **optional}
+
+
+def _output_metadata(served: ServedModel) -> list[dict[str, Any]]:
+    if not served.classifies:
+        return TRANSLATION_OUTPUTS + ([] if served.calibration is None else [CONFIDENCE_OUTPUT])
+    labels = len(getattr(served.model, "labels", ()))
+    return [
+        {"name": "label", "datatype": "BYTES", "shape": [-1]},
+        {"name": "probability", "datatype": "FP32", "shape": [-1]},
+        {"name": "probabilities", "datatype": "FP32", "shape": [-1, labels]},
+    ]
+
+
+def _output_tensors(
+    served: ServedModel, results: list[Any], n_best: int, requested: list[str] | None
+) -> list[dict[str, Any]]:
+    """Return results as tensors. With `n_best` > 1, translations and scores have shape (N, n_best).
+
+    Raises:
+        HTTPException: 422 if a requested output does not exist.
+    """
+    datatypes = {output["name"]: output["datatype"] for output in _output_metadata(served)}
+    if requested is not None and not set(requested) <= set(datatypes):
+        raise HTTPException(
+            422,
+            f"outputs: expected some of {', '.join(datatypes)}, got "
+            f"{shorten(', '.join(requested))}; correct the names.",
+        )
+    columns = {
+        name: _column(name, results, n_best)
+        for name in datatypes
+        if requested is None or name in requested
+    }
+    return [
+        {"name": name, "datatype": datatypes[name], "shape": shape, "data": data}
+        for name, (shape, data) in columns.items()
+    ]
+
+
+def _column(name: str, results: list[Any], n_best: int) -> tuple[list[int], list[Any]]:
+    """Return the shape of an output, and its values as a flat list."""
+    if name in ("translation", "score"):
+        field, missing = ("text", "") if name == "translation" else ("score", NO_SCORE)
+        data = []
+        for result in results:
+            values = [getattr(hypothesis, field) for hypothesis in result.hypotheses]
+            data += values + [missing] * (n_best - len(values))
+        return [len(results), n_best] if n_best > 1 else [len(results)], data
+    if name == "probabilities":
+        rows = [list(result.probabilities.values()) for result in results]
+        width = len(rows[0]) if rows else 0
+        return [len(rows), width], list(itertools.chain.from_iterable(rows))
+    values = [getattr(result, name) for result in results]
+    return [len(results)], [math.nan if value is None else value for value in values]

@@ -1,0 +1,289 @@
+"""TensorFlow Serving's signatures of one model, and its REST API: predict, status and metadata."""
+
+import base64
+import contextlib
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+
+from tfk_transformer.apps.server.answers import answer, to_json
+from tfk_transformer.apps.server.batches.work import Outcome, TextProblem, Work
+from tfk_transformer.apps.server.bodies import Body, parse_body, read_body
+from tfk_transformer.apps.server.routes import REASONS, DescribedRoute
+from tfk_transformer.apps.server.served_model import NO_SCORE, ServedModel
+from tfk_transformer.config.search_settings import setting_rules, settings_of_numbers
+from tfk_transformer.config.words import nearest, shorten
+from tfk_transformer.inference import signatures
+from tfk_transformer.inference.signatures import Signature, TensorSignature
+
+TRANSLATOR_METADATA = {
+    name: signatures.SAVED_MODEL[name] for name in ("serving_default", "translate", "score")
+}
+CLASSIFIER_METADATA = {
+    name: signatures.CLASSIFIER_SAVED_MODEL[name] for name in ("serving_default", "classify")
+}
+DTYPES = {"string": "DT_STRING", "int32": "DT_INT32", "float32": "DT_FLOAT"}
+
+
+class PredictRequest(Body):
+    """A request in column format, with `inputs`, or in row format, with `instances`."""
+
+    signature_name: str = "serving_default"
+    inputs: dict[str, Any] | list[Any] | None = None
+    instances: list[Any] | None = None
+
+
+def tf_serving_routes(served: ServedModel) -> list[DescribedRoute]:
+    """Return the routes of the protocol."""
+    settings = served.settings
+    model = f"/v1/models/{settings.name}"
+    version = f"{model}/versions/{settings.version}"
+
+    async def predict(request: Request) -> Response:
+        """Run a signature on texts."""
+        with _as_bad_request():
+            payload = parse_body(PredictRequest, await read_body(request, settings))
+            outputs = await run_signature(served, request, payload)
+        if payload.instances is None:
+            return answer({"outputs": outputs})
+        rows = zip(*outputs.values(), strict=True)
+        return answer({"predictions": [dict(zip(outputs, row, strict=True)) for row in rows]})
+
+    async def status(request: Request) -> Response:
+        """Report that the model is available."""
+        state = {
+            "version": settings.version,
+            "state": "AVAILABLE",
+            "status": {"error_code": "OK", "error_message": ""},
+        }
+        return answer({"model_version_status": [state]})
+
+    async def metadata(request: Request) -> Response:
+        """Describe the signatures."""
+        spec = {"name": settings.name, "signature_name": "", "version": settings.version}
+        definitions = {
+            name: signature_definition(name, signature)
+            for name, signature in served_signatures(served).items()
+        }
+        return answer(
+            {"model_spec": spec, "metadata": {"signature_def": {"signature_def": definitions}}}
+        )
+
+    errors = [status for status in REASONS if status != 422]  # predict answers 400 instead
+    routes = []
+    for path in (model, version):
+        routes += [
+            DescribedRoute("POST", f"{path}:predict", predict, body=PredictRequest, errors=errors),
+            DescribedRoute("GET", path, status),
+            DescribedRoute("GET", f"{path}/metadata", metadata),
+        ]
+    return routes
+
+
+@contextlib.contextmanager
+def _as_bad_request() -> Iterator[None]:
+    """Answer invalid requests with status 400, as TensorFlow Serving does."""
+    try:
+        yield
+    except HTTPException as refusal:
+        refusal.status_code = 400 if refusal.status_code in (412, 422) else refusal.status_code
+        raise
+
+
+def served_signatures(served: ServedModel) -> dict[str, Signature]:
+    """Return the signatures of a server by name."""
+    return CLASSIFIER_METADATA if served.classifies else TRANSLATOR_METADATA
+
+
+def served_signature(served: ServedModel, name: str) -> Signature:
+    """Return a signature.
+
+    Raises:
+        HTTPException: 412 if the server does not have it.
+    """
+    signatures_by_name = served_signatures(served)
+    if name not in signatures_by_name:
+        raise HTTPException(
+            412,
+            f"signature_name: expected one of {', '.join(signatures_by_name)}, got "
+            f"'{shorten(name)}'; correct the name.{nearest(name, signatures_by_name)}",
+        )
+    return signatures_by_name[name]
+
+
+async def run_signature(
+    served: ServedModel, request: Request, payload: PredictRequest
+) -> dict[str, list[Any]]:
+    """Run the signature that a request names, and return its outputs by name.
+
+    Raises:
+        HTTPException: 412 if the server does not have the signature, 400 or 422 if the inputs do
+            not fit it. See also `ServedModel.outcomes`.
+    """
+    name = payload.signature_name
+    columns = _columns(payload, served_signature(served, name))
+    return await _outputs(served, request, name, columns)
+
+
+def _columns(payload: PredictRequest, signature: Signature) -> dict[str, Any]:
+    """Return the inputs by name.
+
+    Raises:
+        HTTPException: 400 if they do not match the inputs of the signature.
+    """
+    if (payload.inputs is None) == (payload.instances is None):
+        raise HTTPException(
+            400,
+            'body: expected either "inputs" or "instances", got neither or both; send one of them.',
+        )
+    rows = payload.instances
+    required = [
+        spec.name
+        for spec in signature.inputs
+        if spec.dtype == "string" and spec is not signatures.PREFIX
+    ]
+    columns = payload.inputs if rows is None else rows
+    if rows and all(isinstance(row, dict) and row.keys() == set(required) for row in rows):
+        columns = {name: [row[name] for row in rows] for name in required}
+    if isinstance(columns, list) and len(required) == 1:
+        columns = {required[0]: columns}  # a single input needs no name
+    names = [spec.name for spec in signature.inputs]
+    if not isinstance(columns, dict) or not set(required) <= columns.keys() <= set(names):
+        received = shorten(", ".join(columns) or "none") if isinstance(columns, dict) else "a list"
+        raise HTTPException(
+            400,
+            f"inputs: expected {', '.join(required)} by name, and no names except "
+            f"{', '.join(names)}, got {received}; correct the inputs.",
+        )
+    return columns
+
+
+async def _outputs(
+    served: ServedModel, request: Request, name: str, columns: Mapping[str, Any]
+) -> dict[str, list[Any]]:
+    """Run a signature, and return its outputs by name."""
+    if name == "score":
+        sources = _texts(columns, "source")
+        targets = _texts(columns, "target", len(sources))
+        return _scores(await served.outcomes(request, Work("score"), sources, targets))
+    texts = _texts(columns, "text")
+    if served.classifies:
+        outcomes = await served.outcomes(request, served.work({}), texts)
+        outputs = _classifications(outcomes, list(getattr(served.model, "labels", ())))
+        if name != "classify":
+            del outputs["probabilities"]
+        return outputs
+    search = {
+        setting: value for setting, value in columns.items() if setting not in ("text", "prefix")
+    }
+    # Requests are made for a SavedModel, whose inputs are numbers.
+    work = served.work(settings_of_numbers(search, setting_rules()))
+    prefixes = _texts(columns, "prefix") if "prefix" in columns else [""]
+    if len(prefixes) == 1:
+        prefixes = prefixes * len(texts)
+    else:
+        prefixes = _texts(columns, "prefix", len(texts))
+    n_best = dict(work.settings).get("n_best", 1)
+    outcomes = await served.outcomes(request, work, texts, prefixes)
+    rows = [_hypotheses(outcome, n_best) for outcome in outcomes]
+    translations = [[text for text, _ in row] for row in rows]
+    scores = [[score for _, score in row] for row in rows]
+    if name == "translate":
+        return {"translations": translations, "scores": scores}
+    return {"translation": [row[0] for row in translations], "score": [row[0] for row in scores]}
+
+
+def _texts(columns: Mapping[str, Any], name: str, count: int | None = None) -> list[str]:
+    """Return an input that consists of texts: strings or {"b64": …}.
+
+    Raises:
+        HTTPException: 400 if the input has another type or number of values.
+    """
+    values = columns[name]
+    texts = [_decode_text(value) for value in values] if isinstance(values, list) else [None]
+    if None in texts or count not in (None, len(texts)):
+        number = "texts" if count is None else f"{count} texts"
+        raise HTTPException(
+            400,
+            f"{name}: expected a list of {number}, got {shorten(to_json(values))}; correct this "
+            "input.",
+        )
+    return [text for text in texts if text is not None]
+
+
+def _decode_text(value: Any) -> str | None:
+    if isinstance(value, dict) and value.keys() == {"b64"} and isinstance(value["b64"], str):
+        with contextlib.suppress(ValueError):
+            return base64.b64decode(value["b64"], validate=True).decode("utf-8")
+    return value if isinstance(value, str) else None
+
+
+def _hypotheses(outcome: Outcome, n_best: int) -> list[tuple[str, float]]:
+    """Return the texts and scores of the hypotheses of a text.
+
+    A text that the model cannot process has the score NaN, as in a SavedModel.
+    """
+    if isinstance(outcome, TextProblem):
+        return [("", math.nan)] * n_best
+    hypotheses = [(hypothesis.text, hypothesis.score) for hypothesis in outcome.hypotheses]
+    return hypotheses + [("", NO_SCORE)] * (n_best - len(hypotheses))
+
+
+def _scores(outcomes: Sequence[Outcome]) -> dict[str, list[Any]]:
+    rows = [
+        (math.nan, [], [])
+        if isinstance(outcome, TextProblem)
+        else (outcome.log_probability, outcome.tokens, outcome.token_log_probs)
+        for outcome in outcomes
+    ]
+    longest = max((len(tokens) for _, tokens, _ in rows), default=0)
+    return {
+        "log_probability": [row[0] for row in rows],
+        "tokens": [[*tokens, *[""] * (longest - len(tokens))] for _, tokens, _ in rows],
+        "token_log_probs": [
+            [*log_probs, *[0.0] * (longest - len(log_probs))] for _, _, log_probs in rows
+        ],
+    }
+
+
+def _classifications(outcomes: Sequence[Outcome], labels: Sequence[str]) -> dict[str, list[Any]]:
+    rows = [
+        ("", math.nan, [math.nan] * len(labels))
+        if isinstance(outcome, TextProblem)
+        else (outcome.label, outcome.probability, list(outcome.probabilities.values()))
+        for outcome in outcomes
+    ]
+    return {
+        name: [row[column] for row in rows]
+        for column, name in enumerate(("label", "probability", "probabilities"))
+    }
+
+
+def signature_definition(name: str, signature: Signature) -> dict[str, Any]:
+    """Return a signature as a SignatureDef in JSON."""
+
+    def tensors(specs: Sequence[TensorSignature], prefix: str) -> dict[str, Any]:
+        return {
+            spec.name: {
+                "dtype": DTYPES[spec.dtype],
+                "tensor_shape": {
+                    "dim": [
+                        {"size": str(size) if isinstance(size, int) else "-1", "name": ""}
+                        for size in spec.shape
+                    ],
+                    "unknown_rank": False,
+                },
+                "name": f"{prefix}_{spec.name}:0",
+            }
+            for spec in specs
+        }
+
+    return {
+        "inputs": tensors(signature.inputs, name),
+        "outputs": tensors(signature.outputs, "StatefulPartitionedCall"),
+        "method_name": "tensorflow/serving/predict",
+    }

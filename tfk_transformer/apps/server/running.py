@@ -1,0 +1,180 @@
+"""The HTTP server: its socket, its signals, and a shutdown that loses no request."""
+
+import gc
+import socket
+import time
+from collections.abc import Callable
+from types import FrameType
+from typing import TYPE_CHECKING
+
+import uvicorn
+
+from tfk_transformer.apps.server.application import application
+from tfk_transformer.apps.server.http_protocol import limited_protocol
+from tfk_transformer.apps.server.metrics import Metrics
+from tfk_transformer.apps.server.middleware import Lifecycle
+from tfk_transformer.apps.server.request_log import configure_log, log_event
+from tfk_transformer.apps.server.served_model import ServedModel
+from tfk_transformer.apps.server.settings import ServerSettings
+from tfk_transformer.apps.server.streams import Streams
+from tfk_transformer.inference.base_classifier import BaseClassifier
+from tfk_transformer.inference.base_translator import BaseTranslator
+
+if TYPE_CHECKING:
+    from tfk_transformer.apps.server.protocols.grpc_server import GrpcServer
+
+
+class DrainingServer(uvicorn.Server):
+    """A server that answers the accepted requests after SIGTERM or SIGINT, and then ends.
+
+    A second signal ends the server immediately.
+
+    Args:
+        config: the configuration of uvicorn.
+        lifecycle: the state of the server, which the application reads.
+        delay: minimum number of seconds between the signal and the end. During this time, new
+            requests are refused with status 503.
+        announce: called once, when the server handles requests and signals.
+        grpc_server: starts and ends with the server.
+    """
+
+    def __init__(
+        self,
+        config: uvicorn.Config,
+        lifecycle: Lifecycle,
+        delay: float,
+        announce: Callable[[], None],
+        grpc_server: "GrpcServer | None" = None,
+    ) -> None:
+        super().__init__(config)
+        self._lifecycle = lifecycle
+        self._delay = delay
+        self._announce = announce
+        self._grpc_server = grpc_server
+        self._signal_time = 0.0
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Begin to answer requests.
+
+        Uvicorn has already installed its signal handlers. Before that, a signal ends the process.
+        """
+        if self._grpc_server:
+            await self._grpc_server.start()
+        await super().startup(sockets)
+        gc.collect()
+        # Otherwise each full garbage collection visits the objects of all imported packages.
+        gc.freeze()
+        self._announce()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Send the last answers, and end."""
+        await super().shutdown(sockets)
+        if self._grpc_server:
+            grace = 0 if self.force_exit else self.config.timeout_graceful_shutdown
+            await self._grpc_server.stop(grace or 0)
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Begin to drain.
+
+        Uvicorn's method would end the process by the signal, with an exit status other than 0.
+        """
+        if self._lifecycle.draining:
+            self.should_exit = self.force_exit = True
+        self._lifecycle.draining = True
+        self._signal_time = time.monotonic()
+
+    async def on_tick(self, counter: int) -> bool:
+        """Return whether to end. Uvicorn calls this method ten times a second."""
+        ended = await super().on_tick(counter)
+        if (
+            self._lifecycle.draining
+            and time.monotonic() >= self._signal_time + self._delay
+            and self._lifecycle.in_flight == 0
+        ):
+            self.should_exit = True
+        return ended or self.should_exit
+
+
+def serve(
+    model: BaseTranslator | BaseClassifier, settings: ServerSettings, host: str, port: int
+) -> None:
+    """Serve a model until SIGTERM or SIGINT.
+
+    Args:
+        model: a translator or a classifier.
+        settings: the settings of the server.
+        host: the address to listen on.
+        port: the port, or 0 for any free port. The first line of the log contains it.
+
+    Raises:
+        OSError: if the address cannot be used.
+        ValueError: if the settings do not fit the model.
+    """
+    with open_socket(host, port) as listener:
+        configure_log()
+        metrics = Metrics()
+        lifecycle = Lifecycle()
+        served = ServedModel(model, settings, metrics)
+        streams = Streams(served)
+        app = application(served, metrics, streams, lifecycle)
+        # No request takes longer than the limits of its body and its answer. The requests that are
+        # still open after this time are canceled.
+        grace = int(settings.body_timeout + settings.timeout) + 1
+        config = uvicorn.Config(
+            app,
+            http=limited_protocol(settings),
+            ws="none",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            lifespan="off",
+            timeout_graceful_shutdown=grace,
+        )
+        address, bound_port = listener.getsockname()[:2]
+        url_host = f"[{address}]" if ":" in address else address
+
+        grpc_server = _grpc_server(served, metrics, lifecycle, url_host)
+
+        def announce() -> None:
+            url = f"http://{url_host}:{bound_port}"
+            values = {"url": url, "model": settings.name}
+            if grpc_server:
+                values["grpc"] = f"{url_host}:{grpc_server.port}"
+            log_event("listening", values=values)
+
+        try:
+            DrainingServer(config, lifecycle, settings.drain_delay, announce, grpc_server).run(
+                sockets=[listener]
+            )
+        finally:
+            served.stop()
+            streams.stop()
+            log_event("stopped")
+
+
+def _grpc_server(
+    served: ServedModel, metrics: Metrics, lifecycle: Lifecycle, host: str
+) -> "GrpcServer | None":
+    """Return the gRPC server, or None without a port for it."""
+    if served.settings.grpc_port is None:
+        return None
+    from tfk_transformer.apps.server.protocols.grpc_server import GrpcServer  # needs grpcio
+
+    return GrpcServer(served, metrics, lifecycle, host, served.settings.grpc_port)
+
+
+def open_socket(host: str, port: int) -> socket.socket:
+    """Return a listening socket.
+
+    Raises:
+        OSError: with the address in the message, if it cannot be used.
+    """
+    try:
+        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
+        return socket.create_server((host, port), family=family, backlog=2048)
+    except OSError as error:
+        raise OSError(
+            error.errno,
+            f"--host {host} --port {port}: cannot listen there: {error.strerror or error}; "
+            "choose another host or port",
+        ) from None

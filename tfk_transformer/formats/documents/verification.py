@@ -1,0 +1,161 @@
+"""Read a translated document again, and write its sentences so that its markup stays."""
+
+import itertools
+import re
+import unicodedata
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from tfk_transformer.formats.documents.items import Document
+from tfk_transformer.text.kept_characters import is_unspaced
+from tfk_transformer.text.splitting import blank_between
+from tfk_transformer.text.words import Span
+
+INLINE = "inline "  # begins the strings of `Document.structure` whose order may change
+# The end of the text before a sentence with which a section can begin.
+SECTION_START = re.compile(r"(?:\n[^\S\n]*\n|>\s*)(#{1,6} +)?\Z")
+MIN_SECTION = 1000  # characters
+# The characters of a passage that are read again at most to select its writings: a minimum, and a
+# multiple of its length.
+MIN_READ_AGAIN = 4_000_000
+MAX_READINGS = 40
+
+
+class WrittenSentence(NamedTuple):
+    """A sentence of a document and the ways to write its translation."""
+
+    start: int  # the sentence is document[start:end]
+    end: int
+    # From the preferred one to the source, which does not change the markup of the document.
+    writings: Sequence[str]
+
+
+def written_pieces(
+    text: str, sentences: Sequence[WrittenSentence], choices: Sequence[int], passage: Span
+) -> list[str]:
+    """Return a passage of a document with translated sentences.
+
+    Args:
+        text: the document.
+        sentences: the sentences in the passage.
+        choices: the index of the writing of each sentence.
+        passage: the passage is text[start:end].
+
+    Returns:
+        The text before each sentence, each followed by the sentence, and the text after the last.
+    """
+    pieces = [""]
+    done = passage[0]
+    for sentence, choice in zip(sentences, choices, strict=True):
+        written = sentence.writings[choice]
+        gap = text[done : sentence.start]
+        if not gap and _is_unspaced(text, done):  # the translation may have another script
+            gap = blank_between(pieces[-1], written)
+        pieces += [gap, written]
+        done = sentence.end
+    return [*pieces[1:], text[done : passage[1]]]
+
+
+def _is_unspaced(text: str, position: int) -> bool:
+    """Return whether a character next to a position is of a script without blanks."""
+    return any(
+        is_unspaced(character) or unicodedata.east_asian_width(character) in "WF"
+        for character in text[max(0, position - 1) : position + 1]
+    )
+
+
+def choose_writings(document: Document, sentences: Sequence[WrittenSentence]) -> list[int]:
+    """Return the index of the writing of each sentence that keeps the structure of the document.
+
+    Args:
+        document: the document.
+        sentences: its sentences.
+    """
+    whole = Passage(document, sentences, (0, len(document.text)))
+    choices = [0] * len(sentences)
+    if whole.keeps_structure(choices):
+        return choices
+    choices = []
+    for passage in _sections(document, sentences):
+        choices += passage.choose([0] * len(passage.sentences))
+    return whole.choose(choices)
+
+
+def _sections(document: Document, sentences: Sequence[WrittenSentence]) -> "Iterator[Passage]":
+    """Yield passages that can be read one by one."""
+    first = start = done = 0
+    for index, sentence in enumerate(sentences):
+        match = SECTION_START.search(document.text, done, sentence.start)
+        if match and match.start(0) - start >= MIN_SECTION:
+            cut = match.start(1) if match[1] else match.end()
+            yield Passage(document, sentences[first:index], (start, cut))
+            first, start = index, cut
+        done = sentence.end
+    yield Passage(document, sentences[first:], (start, len(document.text)))
+
+
+class Passage:
+    """A passage of a document with translated sentences.
+
+    Args:
+        document: the document.
+        sentences: the sentences in the passage.
+        span: the passage is document.text[start:end].
+    """
+
+    def __init__(
+        self, document: Document, sentences: Sequence[WrittenSentence], span: Span
+    ) -> None:
+        self.sentences = sentences
+        self._document = document
+        self._span = span
+        self._structure = self._ordered_structure(document.text[slice(*span)])
+
+    def _ordered_structure(self, text: str) -> list[str]:
+        """Return the structure of a text, with neighboring inline elements in sorted order."""
+        strings = self._document.structure(text)
+        groups = itertools.groupby(strings, lambda string: string.startswith(INLINE))
+        ordered = [sorted(group) if is_inline else list(group) for is_inline, group in groups]
+        return list(itertools.chain(*ordered))
+
+    def keeps_structure(self, choices: Sequence[int]) -> bool:
+        """Return whether the passage has the structure of the source.
+
+        Args:
+            choices: the index of the writing of each sentence.
+        """
+        pieces = written_pieces(self._document.text, self.sentences, choices, self._span)
+        return self._ordered_structure("".join(pieces)) == self._structure
+
+    def choose(self, choices: Sequence[int]) -> list[int]:
+        """Return the index of the writing of each sentence that keeps the structure.
+
+        Sentences keep their source until they are read in the passage without a change of its
+        structure. Where they change it, each half of them is tried.
+
+        Args:
+            choices: the index of the first writing of each sentence to try.
+        """
+        tried = list(choices)
+        chosen = [len(sentence.writings) - 1 for sentence in self.sentences]
+        length = self._span[1] - self._span[0]
+        budget = max(MIN_READ_AGAIN, MAX_READINGS * length)
+        waiting = [(0, len(tried))]
+        while waiting and budget > 0:
+            first, last = waiting.pop()
+            candidates = [*chosen[:first], *tried[first:last], *chosen[last:]]
+            budget -= length
+            if candidates == chosen or self.keeps_structure(candidates):
+                chosen = candidates
+            elif last - first > 1:
+                middle = (first + last) // 2
+                waiting += [(middle, last), (first, middle)]
+            else:
+                tried[first] += 1
+                waiting.append((first, last))
+        if waiting:
+            candidates = [*chosen]
+            for first, last in waiting:
+                candidates[first:last] = [max(0, chosen[n] - 1) for n in range(first, last)]
+            chosen = candidates if self.keeps_structure(candidates) else chosen
+        return chosen

@@ -1,0 +1,138 @@
+"""Parse HTML as browsers do, by html5lib, and record the position of each token."""
+
+import bisect
+import io
+import re
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import html5lib
+from html5lib._tokenizer import HTMLTokenizer
+from html5lib.constants import tokenTypes
+
+from tfk_transformer.formats.reading.html_elements import is_unchanged
+
+TOKEN_NAMES = {number: name for name, number in tokenTypes.items()}
+# The error of the only markup without a token, `</>`.
+EMPTY_END_TAG = "expected-closing-tag-but-got-right-bracket"
+XML_START = re.compile(r"\s*<\?xml\s")
+CARRIAGE_RETURN = re.compile(r"\r\n?")
+
+
+class HtmlToken(NamedTuple):
+    """The characters document[start:end]: a tag, a comment, a run of text, a character reference.
+
+    Characters that belong to no token, such as a tag that the document ends in, stay unchanged.
+    """
+
+    type: str  # "StartTag", "EndTag", "Text", "Comment", "Doctype" or "EmptyEndTag"
+    start: int
+    end: int
+    data: str = ""  # of tags the name, of text the text
+    attributes: dict[str, str] = {}
+    is_closed: bool = False  # whether a start tag is also the end of its element, as in XML
+    # The outermost open element that stays unchanged, once the token is part of the tree.
+    unchanged: Any = None
+
+
+class _OneChunk(io.StringIO):
+    """A file that is read as one chunk, which has the positions of the whole document."""
+
+    def read(self, size: int | None = -1) -> str:
+        return super().read(-1 if size else 0)
+
+
+class _Tokenizer(HTMLTokenizer):
+    """A tokenizer that tells its parser where each token ends."""
+
+    def __init__(self, text: str, parser: "HtmlParser") -> None:
+        super().__init__(_OneChunk(text), parser=parser)
+        self._length = len(text)
+        self._is_xml = XML_START.match(text) is not None
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        for token in super().__iter__():
+            yield token
+            # An element without content in XML. Its name may have changed the tokenizer's state.
+            is_closed = (
+                self._is_xml
+                and token["type"] == tokenTypes["StartTag"]
+                and token["selfClosing"]
+                and not token["selfClosingAcknowledged"]
+            )
+            if is_closed:
+                self.state = self.dataState
+                end_tag = {"type": tokenTypes["EndTag"], "data": {}, "selfClosing": False}
+                yield {**end_tag, "name": token["name"]}
+            unread = self.stream.chunkSize - self.stream.chunkOffset
+            self.parser.record(token, self._length - unread, is_closed)
+
+
+class HtmlParser(html5lib.HTMLParser):
+    """A parser with a list of tokens.
+
+    Args:
+        document: an HTML document or fragment.
+
+    Raises:
+        ValueError: if html5lib fails.
+    """
+
+    def __init__(self, document: str) -> None:
+        super().__init__()
+        self.tokens: list[HtmlToken] = []
+        self._document = document
+        self._open: list[tuple[Any, Any]] = []  # open elements, with the unchanged one around each
+        self._text = CARRIAGE_RETURN.sub("\n", document)
+        # The ends of lines in `_text` that have two characters in the document.
+        self._long_ends = [
+            match.start() - number for number, match in enumerate(re.finditer(r"\r\n", document))
+        ]
+        self._end = 0
+        try:
+            self.parse(self._text, scripting=True)
+        except Exception as error:  # html5lib asserts what a few broken documents violate
+            line = document.count("\n", 0, self._end) + 1
+            raise ValueError(
+                f"text: expected HTML, got markup that html5lib cannot parse, up to line {line}; "
+                "correct its tags."
+            ) from error
+
+    def reset(self) -> None:
+        """Begin a document."""
+        self.tokenizer = _Tokenizer(self._text, self)
+        super().reset()
+
+    def record(self, token: dict[str, Any], end: int, is_closed: bool) -> None:
+        """Add a token of html5lib that ends at a position of the text."""
+        token_type = TOKEN_NAMES[token["type"]].removeprefix("Space")
+        if token_type == "ParseError":
+            if token["data"] != EMPTY_END_TAG:
+                return
+            token_type = "EmptyEndTag"
+        start = self._end
+        self._end = end + bisect.bisect_left(self._long_ends, end)
+        is_tag = token_type in ("StartTag", "EndTag")
+        raw = self._document[start : self._end]
+        data = token["name"] if is_tag else ""
+        if token_type == "Characters":
+            token_type = "Text"
+            data = token["data"] if raw.startswith("&") else raw
+        attributes = dict(token["data"]) if is_tag else {}
+        unchanged = self._unchanged_element()
+        self.tokens.append(
+            HtmlToken(token_type, start, self._end, data, attributes, is_closed, unchanged)
+        )
+
+    def _unchanged_element(self) -> Any:
+        """Return the outermost open element that stays unchanged, or None."""
+        elements = self.tree.openElements
+        del self._open[len(elements) :]
+        while self._open and self._open[-1][0] is not elements[len(self._open) - 1]:
+            self._open.pop()
+        for element in elements[len(self._open) :]:
+            outer = self._open[-1][1] if self._open else None
+            if outer is None and is_unchanged(element.name, element.attributes):
+                outer = element
+            self._open.append((element, outer))
+        return self._open[-1][1] if self._open else None

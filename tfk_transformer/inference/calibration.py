@@ -1,0 +1,121 @@
+"""Confidence: the estimated probability that a translation is right, from its score."""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple, Self
+
+from tfk_transformer.config.search_settings import Rules
+from tfk_transformer.text.results import Translation
+
+DEFAULT_CHRF = 50.0  # of a right translation
+MAX_NUMBER = 1e9  # in a record
+CONFIDENCE = "confidence"  # the name of the record in the files of a model
+# The settings that change the meaning of scores. A calibration holds for the model's own defaults.
+SCORE_SETTINGS = (
+    "length_penalty",
+    "length_penalty_form",
+    "coverage_penalty",
+    "temperature",
+    "repetition_penalty",
+    "renormalize_logits",
+)
+
+
+class Calibration(NamedTuple):
+    """A logistic regression that was fitted to translations with references.
+
+    A translation is right if its chrF with the reference is at least `chrf`.
+    """
+
+    intercept: float
+    score: float  # weights of `features`
+    length: float
+    ratio: float
+    chrf: float  # from 0 to 100
+    pairs: int  # number of translations of the fit
+    right: float  # share of these translations that are right
+
+    def confidence(self, translation: Translation) -> float:
+        """Return the probability that a translation of one sentence is right."""
+        score, length, ratio = features(translation)
+        log_odds = self.intercept + self.score * score + self.length * length + self.ratio * ratio
+        return 0.5 + 0.5 * math.tanh(log_odds / 2)
+
+    @classmethod
+    def from_json(cls, record: Mapping[str, Any]) -> Self:
+        """Return the calibration of a record of `_asdict` that a file contains.
+
+        Raises:
+            ValueError: if the record is not a calibration.
+        """
+        if not is_calibration(record):
+            raise ValueError(
+                f"confidence: expected the numbers {', '.join(cls._fields)}, got {record!r:.80}; "
+                "export the model again."
+            )
+        return cls(**{name: record[name] for name in cls._fields})
+
+
+def features(translation: Translation) -> tuple[float, float, float]:
+    """Return the score of a translation, the logarithm of its number of characters, and that of its
+    ratio to the number of characters of the source.
+
+    Every file gives these numbers without further outputs.
+    """
+    length = math.log(1 + len(translation.text))
+    return translation.score, length, length - math.log(1 + len(translation.source))
+
+
+def is_calibration(value: Any) -> bool:
+    """Return whether a value from a file is the record of a calibration."""
+    return isinstance(value, dict) and all(
+        type(value.get(name)) in (int, float) and abs(value[name]) < MAX_NUMBER
+        for name in Calibration._fields
+    )
+
+
+def keeps_scores(settings: Mapping[str, Any], rules: Rules) -> bool:
+    """Return whether scores with these settings mean the same as with the model's defaults."""
+    return all(settings[name] == rules[name]["default"] for name in SCORE_SETTINGS if name in rules)
+
+
+def with_confidences(
+    translations: Sequence[Translation],
+    prefixes: Sequence[str],
+    calibration: Calibration | None,
+    settings: Mapping[str, Any],
+    rules: Rules,
+) -> list[Translation]:
+    """Return translations with their confidences, where scores mean what the calibration expects.
+
+    Blank texts, and translations with a forced beginning, whose scores exclude it, have none.
+
+    Args:
+        translations: the results of a search.
+        prefixes: the forced beginning of each translation, or "".
+        calibration: the calibration of the model. None: no translation has a confidence.
+        settings: the settings of the search.
+        rules: the rules of the settings, with the model's defaults.
+    """
+    if calibration is None or not keeps_scores(settings, rules):
+        return list(translations)
+    return [
+        translation
+        if prefix or not translation.source.strip()
+        else translation._replace(confidence=calibration.confidence(translation))
+        for translation, prefix in zip(translations, prefixes, strict=True)
+    ]
+
+
+def lowest_confidence(translations: Iterable[Translation]) -> float | None:
+    """Return the confidence of a text: that of its least certain sentence.
+
+    Sentences that were not translated have none. Without any, the result is None.
+    """
+    confidences = (translation.confidence for translation in translations)
+    return min((value for value in confidences if value is not None), default=None)
+
+
+def calibration_metadata(calibration: Calibration | None) -> dict[str, dict[str, float]]:
+    """Return the record of a calibration in files, by its name; empty without a calibration."""
+    return {} if calibration is None else {CONFIDENCE: calibration._asdict()}

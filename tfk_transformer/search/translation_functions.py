@@ -1,0 +1,325 @@
+"""TensorFlow functions for translation and scoring, which `Translator` runs and exports contain."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+
+from tfk_transformer.array_types import Tensor
+from tfk_transformer.constants import PAD_ID
+from tfk_transformer.data.shortlist import Shortlist
+from tfk_transformer.losses import real_tokens
+from tfk_transformer.models.token_model import TokenModel
+from tfk_transformer.search.beam_search import beam_search
+from tfk_transformer.search.candidates import find_candidates
+from tfk_transformer.search.limits import Limits
+from tfk_transformer.search.next_token import NEG_INF
+from tfk_transformer.search.scoring import (
+    Scores,
+    count_tokens,
+    join,
+    score_continuations,
+    score_translations,
+    without_end,
+)
+from tfk_transformer.search.search_state import Hypotheses, SearchInputs
+from tfk_transformer.search.top_k import VocabularyBlocks
+from tfk_transformer.tokenizers.subword_tokenizer import SubwordTokenizer
+
+
+class Translations(NamedTuple):
+    """Texts and their scores, best first."""
+
+    texts: Tensor  # string (B, n_best)
+    scores: Tensor  # float32 (B, n_best)
+
+
+class ScoredTexts(NamedTuple):
+    """Pairs of texts as ids, and the scores of each token."""
+
+    source_ids: Tensor  # int32 (B, S)
+    target_ids: Tensor  # int32 (B, T)
+    scores: Scores
+
+
+class TranslationFunctions:
+    """Search and scoring over ids, and over strings with the tokenizers inside.
+
+    A blank source has an empty translation with score 0. A source of more than `max_length` tokens,
+    or with ids outside the vocabulary, is not cut and does not affect the other rows: it has an
+    empty translation with score NaN. A `beam_size` or `n_best` below 1 counts as 1, and hypotheses
+    beyond `beam_size` are blank with a score of -1e9.
+
+    Args:
+        model: a built model; its weights are read at run time.
+        source_tokenizer: the tokenizer of the source texts.
+        target_tokenizer: the tokenizer of the translations.
+        shortlist: the tokens that a search may choose. Defaults to None: all. Scoring and prefixes
+            use the whole vocabulary.
+        vocabulary: the target vocabulary. Defaults to None: its size is in the configuration.
+        use_cache: whether a step computes only the last position, not all positions again.
+        search: the model's own defaults of search settings by name. Defaults to None: none.
+    """
+
+    def __init__(
+        self,
+        model: TokenModel,
+        source_tokenizer: SubwordTokenizer,
+        target_tokenizer: SubwordTokenizer,
+        shortlist: Shortlist | None = None,
+        vocabulary: VocabularyBlocks | None = None,
+        use_cache: bool = True,
+        search: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.model = model
+        self.shortlist = shortlist
+        self.source_tokenizer = source_tokenizer
+        self.target_tokenizer = target_tokenizer
+        self.vocabulary = vocabulary or VocabularyBlocks.of(model.config.target_vocab_size)
+        self.use_cache = use_cache
+        self.search = search or {}
+
+    def generate(
+        self,
+        source: Tensor,
+        limits: Limits,
+        prefix: Tensor | None = None,
+    ) -> Hypotheses:
+        """Translate ids.
+
+        Args:
+            source: int32 (B, S), tokens and end token, padded.
+            limits: search settings, as tensors or numbers, see `SearchSettings.as_numbers`.
+            prefix: int32 (B, P), or (1, P) for all sources: forced first tokens, padded; an end
+                token counts as padding. Neither the score nor the length limits include it.
+
+        Returns:
+            int32 ids (B, n_best, T), the prefix included, and float32 scores (B, n_best).
+        """
+        lengths, fits, ids = self._readable_rows(source)
+        clipped = _clip_beams(limits)
+        fits &= _in_vocabulary(prefix, self.model.config.target_vocab_size)
+        prefix, prefix_lengths = _broadcast_prefix(prefix, tf.shape(source)[0])
+        max_new_tokens = self._max_new_tokens(ids)
+        fits &= (prefix_lengths < max_new_tokens)[:, None]
+        max_lengths = tf.minimum(clipped.max_lengths(lengths) + prefix_lengths, max_new_tokens)
+        prefix = tf.where(fits, prefix, PAD_ID)
+        target_ids, scores = self._search(ids, max_lengths, clipped, prefix)
+        missing = [0, tf.maximum(limits.n_best, 1) - tf.shape(scores)[1]]
+        target_ids = tf.pad(target_ids, [[0, 0], missing, [0, 0]], constant_values=PAD_ID)
+        scores = tf.pad(scores, [[0, 0], missing], constant_values=NEG_INF)
+        translated = fits & (lengths > 1)[:, None]
+        empty = tf.where(fits, 0.0, float("nan"))  # (B, 1)
+        return Hypotheses(
+            tf.where(translated[:, :, None], target_ids, PAD_ID),
+            tf.where(translated, scores, empty),
+        )
+
+    def translate(
+        self,
+        texts: Tensor,
+        limits: Limits,
+        prefix: Tensor | None = None,
+    ) -> Translations:
+        """Translate string texts (B,) to string texts (B, n_best) with float32 scores (B, n_best).
+
+        Each translation begins with the text of `prefix`, string (B,) or (1,), "" for no prefix.
+        """
+        source = self.source_tokenizer.graph_encode(ensure_vector(texts))
+        if prefix is not None:
+            prefix = self.target_tokenizer.graph_encode(ensure_vector(prefix))
+        ids, scores = self.generate(source, limits, prefix)
+        ids = tf.reshape(ids, [tf.size(scores), tf.shape(ids)[2]])  # (B*n_best, T)
+        return Translations(
+            tf.reshape(self.target_tokenizer.graph_decode(ids), tf.shape(scores)),
+            scores,
+        )
+
+    def score(self, source_texts: Tensor, target_texts: Tensor) -> ScoredTexts:
+        """Score target texts given source texts, strings (B,), in one full masked pass."""
+        target = self.target_tokenizer.graph_encode(ensure_vector(target_texts))
+        source = self.source_tokenizer.graph_encode(ensure_vector(source_texts))
+        return ScoredTexts(source, target, self.score_ids(source, target))
+
+    def score_ids(self, source: Tensor, target: Tensor) -> Scores:
+        """Score target ids (B, T), tokens and end token, given source ids (B, S).
+
+        Scores at padding are 0. Where a side is longer than `max_length` or has ids outside its
+        vocabulary, the whole row is NaN.
+        """
+        config = self.model.config
+        _, fits, ids = self._readable_rows(source)
+        fits = (
+            fits
+            & (count_tokens(target) <= self._max_new_tokens(ids))[:, None]
+            & _in_vocabulary(target, config.target_vocab_size)
+        )
+        weights = tf.where(fits, real_tokens(target), float("nan"))
+        length = tf.shape(target)[1]
+        scores = self._scores(ids, tf.where(fits, target, PAD_ID)[:, : config.max_length])
+        attention = _pad_to(scores.attention, [length, self._attended_length(source, target)])
+        return Scores(
+            _pad_to(scores.token_log_probs, [length]) * weights,
+            attention * weights[:, None, None, :, None],
+        )
+
+    def _scores(self, source: Tensor, target: Tensor) -> Scores:
+        return score_translations(self.model, source, target)
+
+    def _attended_length(self, source: Tensor, target: Tensor) -> Tensor:
+        """Return S, the number of tokens that each token attends to."""
+        return tf.shape(source)[1]
+
+    def _max_new_tokens(self, source: Tensor) -> Tensor:
+        """Return the number of tokens (B,) that may follow each source (B, S)."""
+        return tf.fill([tf.shape(source)[0]], self.model.config.max_length)
+
+    def _readable_rows(self, ids: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        config = self.model.config
+        return readable_rows(ids, config.source_vocab_size, config.max_length)
+
+    def _search(
+        self,
+        source: Tensor,
+        max_lengths: Tensor,
+        limits: Limits,
+        prefix: Tensor,
+    ) -> Hypotheses:
+        return self._run(
+            source,
+            tf.not_equal(source, PAD_ID),
+            max_lengths,
+            limits,
+            prefix,
+        )
+
+    def _run(
+        self,
+        source: Tensor,
+        source_mask: Tensor,
+        max_lengths: Tensor,
+        limits: Limits,
+        prefix: Tensor,
+    ) -> Hypotheses:
+        candidates = None if self.shortlist is None else find_candidates(self.shortlist, source)
+        tokens = None if candidates is None else candidates.tokens
+        candidate_mask = () if candidates is None else candidates.mask
+        step, first_cache, memory = self.model.start_search(source, self.use_cache, tokens)
+        return beam_search(
+            step,
+            first_cache(tf.size(max_lengths)),
+            SearchInputs(memory, source_mask, candidate_mask),
+            max_lengths,
+            limits,
+            prefix,
+            candidates,
+            self.vocabulary,
+        )
+
+
+class ContinuationFunctions(TranslationFunctions):
+    """The functions of a decoder-only model, which continues prompts.
+
+    The sources are prompts, and the translations are their continuations. A prompt and its
+    continuation together have at most `max_length` tokens.
+    """
+
+    def _max_new_tokens(self, source: Tensor) -> Tensor:
+        return self.model.config.max_length - count_tokens(without_end(source))
+
+    def _search(
+        self,
+        source: Tensor,
+        max_lengths: Tensor,
+        limits: Limits,
+        prefix: Tensor,
+    ) -> Hypotheses:
+        prompts = without_end(source)
+        prompt_lengths = count_tokens(prompts)
+        source_mask = tf.zeros([tf.shape(source)[0], 0], tf.bool)
+        hypotheses = self._run(
+            source,
+            source_mask,
+            max_lengths + prompt_lengths,
+            limits,
+            join(prompts, prefix),
+        )
+        return hypotheses._replace(ids=_shift_left(hypotheses.ids, prompt_lengths))
+
+    def _scores(self, source: Tensor, target: Tensor) -> Scores:
+        return score_continuations(self.model, without_end(source), target)
+
+    def _attended_length(self, source: Tensor, target: Tensor) -> Tensor:
+        return tf.shape(source)[1] + tf.shape(target)[1]
+
+
+def readable_rows(ids: Tensor, vocab_size: int, max_length: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Find the rows of int32 ids (B, S) that a model can read.
+
+    They have at most `max_length` tokens, all in the vocabulary.
+
+    Returns:
+        int32 lengths (B,); bool (B, 1), whether a row can be read; and the ids, int32 (B, 1 to
+        max_length), with padding for the other rows.
+    """
+    # onnxruntime fails on rows without columns.
+    ids = tf.pad(ids, [[0, 0], [0, tf.cast(tf.equal(tf.shape(ids)[1], 0), tf.int32)]])
+    lengths = tf.math.count_nonzero(ids, axis=1, dtype=tf.int32)
+    in_vocabulary = tf.reduce_all((ids >= 0) & (ids < vocab_size), axis=1)
+    fits = (in_vocabulary & (lengths <= max_length))[:, None]
+    return lengths, fits, tf.where(fits, ids, PAD_ID)[:, :max_length]
+
+
+def ensure_vector(texts: Tensor) -> Tensor:
+    """Check that texts have rank 1, which TensorFlow does not check when it calls a SavedModel."""
+    return tf.ensure_shape(texts, [None])
+
+
+def _clip_beams(limits: Limits) -> Limits:
+    """Return limits that a search supports: from 1 to `beam_size` hypotheses."""
+    beam_size = tf.maximum(limits.beam_size, 1)
+    n_best = tf.minimum(tf.maximum(limits.n_best, 1), beam_size)
+    return limits._replace(beam_size=beam_size, n_best=n_best)
+
+
+def _in_vocabulary(ids: Tensor | None, vocab_size: int) -> Tensor:
+    """Return whether all ids of each row (B, T) are in the vocabulary: bool (B, 1), or True."""
+    if ids is None:
+        return True
+    ids = tf.pad(ids, [[0, 0], [0, 1]])  # onnxruntime's ReduceAll over nothing is false
+    return tf.reduce_all((ids >= 0) & (ids < vocab_size), axis=1, keepdims=True)
+
+
+def _broadcast_prefix(prefix: Tensor | None, batch_size: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the prefix (B, P) of each row, and its length (B,).
+
+    End tokens and padding beyond the longest prefix are removed.
+    """
+    if prefix is None:
+        return tf.zeros([batch_size, 0], tf.int32), tf.zeros([batch_size], tf.int32)
+    prefix = without_end(prefix)
+    lengths = tf.pad(count_tokens(prefix), [[1, 0]])  # onnxruntime has no maximum of an empty axis
+    prefix = prefix[:, : tf.reduce_max(lengths)]
+    prefix = tf.broadcast_to(prefix, [batch_size, tf.shape(prefix)[1]])
+    return prefix, tf.broadcast_to(lengths[1:], [batch_size])
+
+
+def _pad_to(values: Tensor, lengths: Sequence[Tensor]) -> Tensor:
+    """Pad the last axes of values to `lengths` with zeros."""
+    missing = [
+        [0, length - tf.shape(values)[axis]] for axis, length in enumerate(lengths, -len(lengths))
+    ]
+    return tf.pad(values, [*[[0, 0]] * (values.shape.rank - len(lengths)), *missing])
+
+
+def _shift_left(ids: Tensor, counts: Tensor) -> Tensor:
+    """Drop the first `counts` (B,) tokens of every row of ids (B, n, T), and pad at the end."""
+    length = tf.shape(ids)[2]
+    columns = tf.range(length)[None, :] + counts[:, None]  # (B, T)
+    ids = tf.gather(  # (B, T, n)
+        tf.transpose(ids, [0, 2, 1]),
+        tf.minimum(columns, length - 1),
+        batch_dims=1,
+    )
+    ids = tf.where((columns < length)[:, :, None], ids, PAD_ID)
+    return tf.transpose(ids, [0, 2, 1])

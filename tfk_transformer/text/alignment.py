@@ -1,0 +1,239 @@
+"""Word alignment of a translation and its source, by the model's attention."""
+
+import itertools
+from collections import Counter
+from collections.abc import Collection, Iterable, Sequence
+from typing import NamedTuple, Protocol
+
+import numpy as np
+
+from tfk_transformer.text.words import Span, piece_spans, word_spans
+
+# The value of a target word without links: a run bridges one such word if the words on both sides
+# of it are linked in both directions.
+UNLINKED = -0.5
+TAKEN = -1e9  # the value of a target word that another element has
+NEARNESS = 1e-9  # the weight of the distance from the diagonal, less than any other difference
+TURNED = 0.6  # the weight of a gap on the other side of a target word than in the source
+
+
+class ScoredText(Protocol):
+    """The fields of `tfk_transformer.text.results.Hypothesis` that an alignment reads."""
+
+    @property
+    def text(self) -> str:
+        """The translation."""
+
+    @property
+    def score(self) -> float:
+        """The score of the search."""
+
+    @property
+    def tokens(self) -> list[str] | None:
+        """T pieces, the last one is the end token."""
+
+    @property
+    def source_tokens(self) -> list[str] | None:
+        """S pieces."""
+
+    @property
+    def attention(self) -> np.ndarray | None:
+        """The attention of layers, heads and tokens to source tokens, float32 (L, H, T, S)."""
+
+
+class TranslatedText(NamedTuple):
+    """The translation of a sentence or of a part of a sentence."""
+
+    text: str
+    score: float
+    tokens: list[str] | None = None  # T pieces, the last one is the end token
+    source_tokens: list[str] | None = None  # S pieces
+    attention: np.ndarray | None = None  # float32 (T, S), of tokens to source tokens
+
+
+Link = tuple[int, int]  # (source word, target word)
+
+
+class Alignment(NamedTuple):
+    """The words of a source and of its translation, and the links between them (SimAlign).
+
+    Each link is the best of its row or of its column.
+    """
+
+    source: list[Span]
+    target: list[Span]
+    links: list[Link]  # a link that is the best in both directions is in the list twice
+    # float64 (target words, source words); None without attention.
+    weights: np.ndarray | None = None
+
+    def best_range(
+        self, inside: set[int], first: int, last: int, taken: set[int], anchor: str = ""
+    ) -> Span:
+        """Return the run of target words with most links to the source words `inside`.
+
+        Target words without a link to them count against a run.
+
+        Args:
+            inside: some of the source words.
+            first: the first target word that may be in the run.
+            last: the end of the target words that may be in the run.
+            taken: target words that may not be in it.
+            anchor: "start" or "end" if the run begins at `first`, or ends at `last`.
+
+        Returns:
+            The run [start:end] of target words, or (last, last) if no run has a link.
+        """
+        values = np.array([TAKEN if n in taken else UNLINKED for n in range(len(self.target))])
+        for source, target in self.links:
+            values[target] += source in inside
+        sums = np.concatenate([[0.0], np.cumsum(values[first:last])])
+        starts, ends = np.triu_indices(len(sums))
+        fits = {"": starts >= 0, "start": starts == 0, "end": ends == last - first}[anchor]
+        gains = np.where(fits, sums[ends] - sums[starts], -np.inf)
+        best = int(np.argmax(gains))
+        span = (first + int(starts[best]), first + int(ends[best]))
+        return span if gains[best] > 0 else (last, last)
+
+    def best_gap(self, before: int, first: int, last: int) -> int:
+        """Return the target index for an insertion that follows the first `before` source words.
+
+        Each link votes for two gaps that are as far from its target word as the insertion is from
+        its source word. The gap on the same side as in the source has the larger weight. The gap on
+        the other side is the right one where the translation reverses the order. Near words count
+        most.
+
+        Args:
+            before: the number of source words before the insertion.
+            first: the smallest index to return.
+            last: the largest index to return.
+        """
+        votes = np.zeros(len(self.target) + 1)
+        for source, target in self.links:
+            distance = before - source if source < before else source - before + 1
+            gaps = (target + distance, target + 1 - distance)
+            gap_weights = (1.0, TURNED) if source < before else (TURNED, 1.0)
+            for gap, weight in zip(gaps, gap_weights, strict=True):
+                if first <= gap <= last:
+                    votes[gap] += weight / distance**2
+        return first + int(np.argmax(votes[first : last + 1])) if votes.any() else last
+
+
+def align(source: str, translation: TranslatedText) -> Alignment:
+    """Return the alignment of a translation.
+
+    Args:
+        source: the text that was translated.
+        translation: its translation. Without attention there are no links.
+    """
+    target, _, tokens, source_tokens, attention = translation
+    if attention is None or tokens is None or source_tokens is None:
+        return Alignment(word_spans(source), word_spans(target), [])
+    # A decoder-only model attends to its start token, its prompt, and its own tokens.
+    first = int(source_tokens[:1] == ["<s>"])
+    last = first + len(source_tokens) - (len(tokens) if first else 1)
+    source_pieces = piece_spans(source_tokens[first:last], source)
+    target_pieces = piece_spans(tokens[:-1], target)
+    source_words = word_spans(source, [start for start, _ in source_pieces])
+    target_words = word_spans(target, [start for start, _ in target_pieces])
+    weights = attention[: len(target_pieces), first:last].astype("float64")
+    overlaps = _overlaps(target_words, target_pieces)
+    shares = overlaps / np.maximum(1, overlaps.sum(axis=1, keepdims=True))  # rows sum to 1, or 0
+    by_word = shares @ weights @ _overlaps(source_words, source_pieces).T
+    return Alignment(source_words, target_words, _best_links(by_word), by_word)
+
+
+def split_copied_words(
+    alignment: Alignment, source: str, target: str, boundaries: Collection[int]
+) -> Alignment:
+    """Return an alignment whose copied words are split where the source has markup in them.
+
+    A word is copied if its translation is the same word. The `weights` are not in the result.
+
+    Args:
+        alignment: the alignment.
+        source: the text that was translated.
+        target: its translation.
+        boundaries: the positions of markup in `source`.
+    """
+    copies = {
+        first: second
+        for (first, second), count in Counter(alignment.links).items()
+        if count > 1
+        and source[slice(*alignment.source[first])] == target[slice(*alignment.target[second])]
+    }
+    source_cuts: set[int] = set()
+    target_cuts: set[int] = set()
+    for first, second in copies.items():
+        start, end = alignment.source[first]
+        inside = [position for position in boundaries if start < position < end]
+        source_cuts.update(inside)
+        target_cuts.update(position - start + alignment.target[second][0] for position in inside)
+    if not source_cuts:
+        return alignment
+    source_words, source_parts = _split(alignment.source, source_cuts)
+    target_words, target_parts = _split(alignment.target, target_cuts)
+    links: list[Link] = []
+    for first, second in alignment.links:
+        if copies.get(first) == second:
+            links += zip(source_parts[first], target_parts[second], strict=True)
+        else:
+            links.append((source_parts[first][0], target_parts[second][0]))
+    return Alignment(source_words, target_words, links)
+
+
+def _split(words: Sequence[Span], cuts: Iterable[int]) -> tuple[list[Span], list[range]]:
+    """Return words cut at some positions, and the indices of the parts of each word."""
+    spans: list[Span] = []
+    parts: list[range] = []
+    for start, end in words:
+        inside = sorted(position for position in cuts if start < position < end)
+        spans += itertools.pairwise([start, *inside, end])
+        parts.append(range(len(spans) - len(inside) - 1, len(spans)))
+    return spans, parts
+
+
+def hypothesis_alignment(source: str, hypothesis: ScoredText) -> Alignment:
+    """Return the alignment of a hypothesis, by the mean attention of all layers and heads.
+
+    Args:
+        source: the text that was translated.
+        hypothesis: its translation.
+
+    Raises:
+        ValueError: if the hypothesis has no attention.
+    """
+    if hypothesis.attention is None:
+        raise ValueError(
+            "translation: expected one with attention, got none; translate with attention=True."
+        )
+    translation = TranslatedText(
+        hypothesis.text,
+        hypothesis.score,
+        hypothesis.tokens,
+        hypothesis.source_tokens,
+        hypothesis.attention.mean(axis=(0, 1)),
+    )
+    return align(source, translation)
+
+
+def _overlaps(words: Sequence[Span], pieces: Sequence[Span]) -> np.ndarray:
+    """Return (words, pieces): 1 where a piece has characters of a word."""
+    rows = [[float(s < end and start < e) for s, e in pieces] for start, end in words]
+    return np.array(rows).reshape(len(words), len(pieces))
+
+
+def _best_links(weights: np.ndarray) -> list[Link]:
+    """Return the links of the largest weight of each row and of each column.
+
+    Of equal weights, as of words that the tokenizer has in one piece, the one nearest to the
+    diagonal counts.
+
+    Args:
+        weights: (target words, source words).
+    """
+    if not weights.size:
+        return []
+    rows, columns = (np.linspace(0, 1, count) for count in weights.shape)
+    weights = weights - NEARNESS * abs(rows[:, None] - columns)
+    by_row = [(int(column), row) for row, column in enumerate(weights.argmax(axis=1))]
+    return by_row + [(column, int(row)) for column, row in enumerate(weights.argmax(axis=0))]

@@ -1,0 +1,87 @@
+"""The results of translation, scoring and classification."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+# A search with fewer hypotheses than requested gives the missing ones a score of -1e9.
+NO_HYPOTHESIS = -5e8
+
+
+class Hypothesis(NamedTuple):
+    """One translation of a text. Fields that were not requested are None."""
+
+    text: str
+    score: float  # log-probability / length penalty + coverage penalty
+    # T pieces; the last one is the end token's, unless the length limit cut the hypothesis.
+    tokens: list[str] | None = None
+    token_log_probs: list[float] | None = None  # T log-probabilities
+    # float32 (L, H, T, S), of the decoder's layers and heads; each row sums to 1.
+    attention: np.ndarray | None = None
+    # The S pieces attended to: the source; in a decoder-only model, all tokens before the last.
+    source_tokens: list[str] | None = None
+
+
+class ScoredTarget(NamedTuple):
+    """A target text with its log-probability, token by token."""
+
+    text: str
+    log_probability: float  # the sum of `token_log_probs`, without any penalty
+    tokens: list[str]  # T pieces, the last one the end token's
+    token_log_probs: list[float]  # T log-probabilities
+    attention: np.ndarray | None = None  # as in `Hypothesis`; None unless requested
+    source_tokens: list[str] | None = None  # as in `Hypothesis`
+
+
+class Translation(NamedTuple):
+    """The translation of one text."""
+
+    source: str
+    # Best first, at least one. With several sentences, hypothesis k joins hypothesis k of each
+    # sentence, its score is the sum of their scores, and its other fields are None.
+    hypotheses: list[Hypothesis]
+    sentences: Sequence["Translation"] = ()  # of the text, if it has several
+    kept_characters: int = 0  # characters that the vocabulary lacks, which stay as they are
+    # Estimated probability that the text is right; with several sentences, the lowest of theirs.
+    # None: the model has no calibration, or it does not hold for this search. See docs/running.md.
+    confidence: float | None = None
+
+    @property
+    def text(self) -> str:
+        """The text of the best hypothesis."""
+        return self.hypotheses[0].text
+
+    @property
+    def score(self) -> float:
+        """The score of the best hypothesis."""
+        return self.hypotheses[0].score
+
+    def _repr_html_(self) -> str:
+        """Return the translation as a notebook shows it."""
+        # Imported here, since only notebooks need it.
+        from tfk_transformer.text.translation_html import translation_html
+
+        return translation_html(self.source, self.hypotheses)
+
+
+class Classification(NamedTuple):
+    """The classification of one text."""
+
+    source: str
+    label: str  # the most probable label; "" for a blank text
+    probability: float  # of `label`; 0 for a blank text
+    probabilities: dict[str, float]  # by label, in the model's order
+
+
+def to_hypotheses(texts: Sequence[str | bytes], scores: Sequence[float]) -> list[Hypothesis]:
+    """Return the hypotheses of a search: the first one, and the further ones that exist."""
+    best, *rest = [
+        Hypothesis(decode(text), float(score)) for text, score in zip(texts, scores, strict=True)
+    ]
+    return [best, *(hypothesis for hypothesis in rest if hypothesis.score > NO_HYPOTHESIS)]
+
+
+def decode(text: str | bytes) -> str:
+    """Return a text of a runtime as a string."""
+    return text.decode("utf-8") if isinstance(text, bytes) else str(text)

@@ -1,0 +1,95 @@
+"""A translation as HTML, for notebooks: target words have the colors of their source words."""
+
+import hashlib
+import html
+import itertools
+from collections.abc import Sequence
+
+from tfk_transformer.text.alignment import Alignment, ScoredText, hypothesis_alignment
+from tfk_transformer.text.words import Span
+
+# The palette of Okabe and Ito, which is distinguishable with common types of color blindness.
+HIGHLIGHT_COLORS = ("0,114,178", "213,94,0", "0,158,115", "204,121,167", "230,159,0", "86,180,233")
+HINT_WORDS = 3  # source words in the tooltip of a target word
+
+
+def translation_html(source_text: str, hypotheses: Sequence[ScoredText]) -> str:
+    """Return an HTML fragment with the source, the hypotheses and their scores.
+
+    If the best hypothesis has attention, each of its words has the color of the source word with
+    the most attention. When the pointer is over a word, it and its linked words are underlined. The
+    fragment needs no script and no external files.
+
+    Args:
+        source_text: the text that was translated.
+        hypotheses: its translations, best first, at least one.
+    """
+    best, *alternatives = hypotheses
+    source = html.escape(source_text)
+    target = html.escape(best.text)
+    style = ""
+    name = f"tfk-{hashlib.sha256(repr((source_text, best.text)).encode()).hexdigest()[:10]}"
+    alignment = None if best.attention is None else hypothesis_alignment(source_text, best)
+    if alignment and alignment.weights is not None and alignment.weights.size:
+        links = dict(enumerate(alignment.weights.argmax(axis=1).tolist()))  # target -> source word
+        source_links = {word: word for word in links.values()}
+        source = _mark(source_text, alignment.source, "s", source_links, {})
+        hints = _hints(source_text, alignment)
+        target = _mark(best.text, alignment.target, "t", links, hints)
+        style = _style(name, links)
+    rows = [_row("source", source), _row("translation", target, best.score)]
+    rows += [
+        _row(f"number {rank}", html.escape(hypothesis.text), hypothesis.score)
+        for rank, hypothesis in enumerate(alternatives, 2)
+    ]
+    return f'{style}<table id="{name}">{"".join(rows)}</table>'
+
+
+def _row(name: str, text: str, score: float | None = None) -> str:
+    number = "" if score is None else f"{score:.3f}"
+    left = 'style="text-align:left"'
+    return f'<tr><th {left}>{name}</th><td dir="auto" {left}>{text}</td><td>{number}</td></tr>'
+
+
+def _mark(
+    text: str, spans: Sequence[Span], side: str, links: dict[int, int], hints: dict[int, str]
+) -> str:
+    """Return the HTML of a text with an element around each word that has a link."""
+    parts = []
+    done = 0
+    for word, (start, end) in enumerate(spans):
+        parts.append(html.escape(text[done:start]))
+        element = html.escape(text[start:end])
+        if word in links:
+            color = HIGHLIGHT_COLORS[links[word] % len(HIGHLIGHT_COLORS)]
+            hint = f' title="{html.escape(hints[word])}"' if word in hints else ""
+            style = f"background:rgba({color},0.3);border-radius:3px;padding:0 2px"
+            element = f'<span class="{side}{word}" style="{style}"{hint}>{element}</span>'
+        parts.append(element)
+        done = end
+    return "".join([*parts, html.escape(text[done:])])
+
+
+def _hints(source: str, alignment: Alignment) -> dict[int, str]:
+    """Return the source words with the most attention, and their weights, for each target word."""
+    weights = alignment.weights
+    assert weights is not None
+    words = [source[start:end] for start, end in alignment.source]
+    order = (-weights).argsort(axis=1)[:, :HINT_WORDS]
+    return {
+        target: ", ".join(f"{words[word]} {weights[target, word]:.2f}" for word in row)
+        for target, row in enumerate(order.tolist())
+    }
+
+
+def _style(name: str, links: dict[int, int]) -> str:
+    """Return CSS that underlines all words of a link when the pointer is over one of them."""
+    rules = []
+    for source in sorted(set(links.values())):
+        words = [f".s{source}", *(f".t{target}" for target, of in links.items() if of == source)]
+        selector = ",".join(
+            f"#{name}:has({hovered}:hover) {word}"
+            for hovered, word in itertools.product(words, repeat=2)
+        )
+        rules.append(f"{selector}{{text-decoration:underline 2px}}")
+    return f"<style>{''.join(rules)}</style>"
