@@ -17,7 +17,7 @@ from tfk_transformer.confidence_fitting import (
     expected_calibration_error,
     fit_logistic_regression,
 )
-from tfk_transformer.inference.calibration import Calibration, features
+from tfk_transformer.text.calibration import Calibration, features
 
 # Sets of features. Every file gives the first three features; the others need token
 # log-probabilities or a second hypothesis.

@@ -20,7 +20,7 @@ from engines.report import print_tables, processor
 
 import tfk_transformer
 from tfk_transformer import Glossary, datasets
-from tfk_transformer.text.forcing import missing_terms
+from tfk_transformer.text.glossary import missing_terms
 from tfk_transformer.text.words import word_spans
 
 LEAST_LETTERS, LEAST_SENTENCES, LEAST_DICE, LEAST_SHARE = 4, 2, 0.3, 0.6

@@ -41,11 +41,11 @@ from tfk_transformer.export.to_onnx.layer_operators.layer_nodes import PORTABLE,
 from tfk_transformer.export.to_web import web_files
 from tfk_transformer.export.to_web.npm_packages import find_packages
 from tfk_transformer.importing.marian_files.shortlist import read_marian_shortlist
-from tfk_transformer.inference.calibration import calibration_metadata
 from tfk_transformer.models.reproduction.difference import difference_from
 from tfk_transformer.pipelines.licenses import warn_of_license
 from tfk_transformer.pipelines.text_classifier import TextClassifier
 from tfk_transformer.pipelines.translator import Translator
+from tfk_transformer.text.calibration import calibration_metadata
 
 LOG = logging.getLogger(__name__)
 

@@ -35,12 +35,12 @@ from tfk_transformer.export.to_onnx.onnx_file import OnnxFiles
 from tfk_transformer.export.to_saved_model.shared_functions import without_graph_optimizer
 from tfk_transformer.export.to_saved_model.warm_up import write_warm_up
 from tfk_transformer.export.to_saved_model.writer import write_saved_model
-from tfk_transformer.inference.calibration import calibration_metadata
 from tfk_transformer.inference.signatures import SAVED_MODEL, TOKENIZE
 from tfk_transformer.pipelines.translator import Translator
 from tfk_transformer.runtime_environment import usable_processors
 from tfk_transformer.search.decoder_step import step_functions
 from tfk_transformer.search.signature_functions import signature_function
+from tfk_transformer.text.calibration import calibration_metadata
 
 # Sets of weights that stay in float32 in int8 files. The export uses the first set with which the
 # translations agree with the model's.

@@ -63,7 +63,7 @@ _HOME = {
     "Hypothesis": "text.results",
     "ScoredTarget": "text.results",
     "TextError": "text.outcome",
-    "Glossary": "text.terms",
+    "Glossary": "text.glossary",
     "Classification": "text.results",
     "Translator": "pipelines.translator",
     "TextClassifier": "pipelines.text_classifier",
@@ -136,12 +136,12 @@ if TYPE_CHECKING:  # the same names as in `_HOME`, for type checkers and editors
     from tfk_transformer.pipelines.text_classifier import TextClassifier as TextClassifier
     from tfk_transformer.pipelines.translator import Translator as Translator
     from tfk_transformer.schedules import InverseSquareRoot as InverseSquareRoot
+    from tfk_transformer.text.glossary import Glossary as Glossary
     from tfk_transformer.text.outcome import TextError as TextError
     from tfk_transformer.text.results import Classification as Classification
     from tfk_transformer.text.results import Hypothesis as Hypothesis
     from tfk_transformer.text.results import ScoredTarget as ScoredTarget
     from tfk_transformer.text.results import Translation as Translation
-    from tfk_transformer.text.terms import Glossary as Glossary
     from tfk_transformer.tokenizers.subword_tokenizer import SubwordTokenizer as SubwordTokenizer
     from tfk_transformer.training.distillation.distilling import distill as distill
     from tfk_transformer.training.towers import fit_in_towers as fit_in_towers

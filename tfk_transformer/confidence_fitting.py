@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 from sacrebleu.metrics import CHRF
 
-from tfk_transformer.inference.calibration import Calibration, features
+from tfk_transformer.text.calibration import Calibration, features
 from tfk_transformer.text.results import Translation
 
 MIN_PAIRS = 100

@@ -22,7 +22,7 @@ from tfk_transformer.confidence_fitting import (
 from tfk_transformer.config.words import nearest
 from tfk_transformer.datasets import Pair
 from tfk_transformer.inference.base_translator import BaseTranslator
-from tfk_transformer.inference.calibration import Calibration
+from tfk_transformer.text.calibration import Calibration
 from tfk_transformer.text.languages import Languages
 from tfk_transformer.text.results import Translation
 

@@ -15,10 +15,10 @@ from tfk_transformer.config.search_settings import Rules
 from tfk_transformer.export import file_names
 from tfk_transformer.export.runtime.onnx_file import READERS, OnnxFile
 from tfk_transformer.export.runtime.sessions import check_threads, required
-from tfk_transformer.inference.calibration import CONFIDENCE, Calibration
 from tfk_transformer.inference.runtime import ONE_BATCH, UNCACHED, Outputs, Workload
 from tfk_transformer.inference.signatures import FUNCTIONS
 from tfk_transformer.runtime_environment import usable_processors
+from tfk_transformer.text.calibration import CONFIDENCE, Calibration
 from tfk_transformer.text.languages import Languages
 
 if TYPE_CHECKING:

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 from tfk_transformer.array_types import Tensor
 from tfk_transformer.config.json_text import parse_json_object
 from tfk_transformer.config.search_settings import Rules, setting_rules
-from tfk_transformer.inference.calibration import CONFIDENCE, Calibration
 from tfk_transformer.inference.runtime import ONE_BATCH, UNCACHED, Outputs, Workload
 from tfk_transformer.runtime_environment import check_process, check_tensorflow_text
+from tfk_transformer.text.calibration import CONFIDENCE, Calibration
 from tfk_transformer.text.languages import Languages
 
 if TYPE_CHECKING:

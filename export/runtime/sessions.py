@@ -13,7 +13,7 @@ import onnxruntime
 from tfk_transformer.config.json_text import parse_json_object
 from tfk_transformer.config.search_settings import are_rules
 from tfk_transformer.export.runtime.mapped_weights import graph_with_external_weights
-from tfk_transformer.inference.calibration import CONFIDENCE, is_calibration
+from tfk_transformer.text.calibration import CONFIDENCE, is_calibration
 
 if TYPE_CHECKING:
     from tfk_transformer.export.runtime.text_session import TextSession

@@ -14,9 +14,9 @@ from tfk_transformer.data.shortlist import shortlist_metadata
 from tfk_transformer.export import file_names
 from tfk_transformer.export.parity import Figures
 from tfk_transformer.export.to_web.npm_packages import copy_packages
-from tfk_transformer.inference.calibration import calibration_metadata
 from tfk_transformer.pipelines.bundle import SOURCE_TOKENIZER, TARGET_TOKENIZER, write_json
 from tfk_transformer.pipelines.translator import Translator
+from tfk_transformer.text.calibration import calibration_metadata
 
 PAGE_FILES = Path(__file__).with_name("page")
 MODEL_FOLDER = "model"

@@ -5,7 +5,7 @@ import math
 import pytest
 
 from tfk_transformer.config.search_settings import SearchSettings, setting_rules
-from tfk_transformer.inference.calibration import (
+from tfk_transformer.text.calibration import (
     Calibration,
     calibration_metadata,
     is_calibration,

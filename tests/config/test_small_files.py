@@ -10,7 +10,7 @@ from tfk_transformer.data.labels import Labels
 from tfk_transformer.export.inspection import inspect
 from tfk_transformer.pipelines.recipe import Recipe
 from tfk_transformer.pipelines.translator import Translator
-from tfk_transformer.text.terms import Glossary
+from tfk_transformer.text.glossary import Glossary
 from tfk_transformer.tokenizers.subword_tokenizer import SubwordTokenizer
 
 SAVED = Path(__file__).parents[1] / "saved_files" / "bundle"

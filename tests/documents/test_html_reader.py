@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tfk_transformer.formats.documents.items import ItemType, split_at_breaks
 from tfk_transformer.formats.documents.results import DocumentSentence, DocumentTranslation
-from tfk_transformer.formats.reading.html_attributes import translate_attributes
+from tfk_transformer.formats.reading.html_attributes import attribute_texts, translate_attributes
 from tfk_transformer.formats.reading.html_parser import HtmlParser
 from tfk_transformer.formats.reading.html_reader import read_html
 from tfk_transformer.formats.reading.html_structure import html_structure
@@ -206,7 +206,7 @@ def in_capitals(texts):
     ],
 )
 def test_attributes_are_translated(tag, translation):
-    assert translate_attributes(tag, in_capitals).text == translation
+    assert translate_attributes(tag, in_capitals(attribute_texts(tag))).text == translation
 
 
 @pytest.mark.parametrize(
@@ -226,7 +226,7 @@ def test_attributes_are_translated(tag, translation):
     ],
 )
 def test_other_attributes_are_unchanged(tag):
-    assert translate_attributes(tag, in_capitals).text == tag
+    assert translate_attributes(tag, in_capitals(attribute_texts(tag))).text == tag
 
 
 def test_page_language_is_set():
@@ -238,7 +238,7 @@ def test_page_language_is_set():
 
 def test_positions_are_those_of_the_source():
     source = "<p>six</p><img alt='a' src=a><p>seven <img alt=b> eight</p><img alt=c>"
-    changed = translate_attributes(source, lambda texts: [f"long {text}" for text in texts])
+    changed = translate_attributes(source, [f"long {text}" for text in attribute_texts(source)])
     start = changed.text.index("seven")
     end = changed.text.index(" eight") + len(" eight")
     text = changed.text[start:end]

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tfk_transformer.text.forcing import (
+from tfk_transformer.text.glossary import (
     Candidate,
     ScoredCandidate,
     candidates,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tfk_transformer.text.terms import Glossary
+from tfk_transformer.text.glossary import Glossary
 
 TERMS = Glossary(
     {

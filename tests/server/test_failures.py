@@ -19,9 +19,12 @@ class Model:
 
     languages = Languages()
 
-    def translate(self, texts, **options):
-        assert set(texts) == {"a"}, "the text secret"
-        return [Translation(text, [Hypothesis(text, 0.0)]) for text in texts]
+    def prepare_search(self, **options):
+        return self
+
+    def translate(self, sentences):
+        assert set(sentences.texts) == {"a"}, "the text secret"
+        return [Translation(text, [Hypothesis(text, 0.0)]) for text in sentences.texts]
 
 
 async def post(app, path, content):

@@ -342,7 +342,7 @@ class LengthClassifier(BaseClassifier):
     def __init__(self):
         super().__init__(SimpleNamespace(labels=["short", "long"]))
 
-    def classify(self, texts, *, batch_size=64):
+    def try_classify(self, texts, *, batch_size=64):
         assert "secret" not in texts, "the text secret"
         short = {"short": 0.75, "long": 0.25}
         return [Classification(text, "short", 0.75, short) for text in texts]

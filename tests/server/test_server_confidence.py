@@ -7,7 +7,7 @@ import pytest
 
 from tfk_transformer import load
 from tfk_transformer.export.runtime.sessions import METADATA
-from tfk_transformer.inference.calibration import Calibration, calibration_metadata
+from tfk_transformer.text.calibration import Calibration, calibration_metadata
 
 CALIBRATION = Calibration(2.0, 1.5, length=-0.25, ratio=0.5, chrf=50.0, pairs=200, right=0.75)
 TEXTS = ["forty-two", "seven"]

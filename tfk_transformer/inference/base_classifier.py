@@ -4,9 +4,16 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from tfk_transformer.inference.batches import run_in_batches
 from tfk_transformer.inference.runtime import ClassifierRuntime, Workload
-from tfk_transformer.inference.text_batches import check_texts, run_in_batches
-from tfk_transformer.text.outcome import refuse_long_texts
+from tfk_transformer.text.outcome import (
+    Outcome,
+    check_texts,
+    long_texts,
+    outcomes_of_valid,
+    results_of,
+    too_long,
+)
 from tfk_transformer.text.results import Classification, decode
 
 
@@ -47,6 +54,18 @@ class BaseClassifier:
             ValueError: if a text is too long for the model.
         """
         check_texts(texts)
+        return results_of(
+            self._outcomes(texts, batch_size),
+            lambda refused: long_texts(texts, refused, self.max_length),
+        )
+
+    def try_classify(
+        self, texts: Sequence[str], *, batch_size: int = 64
+    ) -> list[Outcome[Classification]]:
+        """Classify texts as `classify` does; a text that cannot be classified is `Refused`."""
+        return outcomes_of_valid(lambda valid: self._outcomes(valid, batch_size), {"texts": texts})
+
+    def _outcomes(self, texts: Sequence[str], batch_size: int) -> list[Outcome[Classification]]:
         workload = Workload(self.runtime.concurrency(len(texts)), small=len(texts) < 2)
 
         def run(batch: Sequence[str]) -> list[np.ndarray]:
@@ -54,8 +73,10 @@ class BaseClassifier:
             return [np.asarray(outputs[name]) for name in ("label", "probability", "probabilities")]
 
         rows = run_in_batches(texts, batch_size, run, concurrency=workload.concurrency)
-        classifications = [
-            Classification(
+        return [
+            too_long(text, self.max_length)
+            if np.isnan(probability)
+            else Classification(
                 text,
                 decode(label),
                 float(probability),
@@ -63,6 +84,3 @@ class BaseClassifier:
             )
             for text, (label, probability, probabilities) in zip(texts, rows, strict=True)
         ]
-        probabilities = [classification.probability for classification in classifications]
-        refuse_long_texts(texts, classifications, probabilities, self.max_length)
-        return classifications

@@ -1,6 +1,5 @@
 """A translator on any runtime: batches, settings, prefixes, glossaries, documents, scores."""
 
-import functools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -8,23 +7,26 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from tfk_transformer.config.search_settings import resolve_settings, setting_arrays
-from tfk_transformer.inference.calibration import Calibration, with_confidences
-from tfk_transformer.inference.document_translation import translate_document
-from tfk_transformer.inference.glossary_translation import translate_with_glossary
-from tfk_transformer.inference.runtime import TranslatorRuntime, Workload, are_small
-from tfk_transformer.inference.signatures import FUNCTIONS
+from tfk_transformer.inference import model_functions
+from tfk_transformer.inference.conveyor import Search, text_road, translate_sentences
+from tfk_transformer.inference.document_translation import document_road
+from tfk_transformer.inference.glossary_search import GlossarySearch
+from tfk_transformer.inference.runtime import TranslatorRuntime
 from tfk_transformer.inference.streaming import stream_text
-from tfk_transformer.inference.text_batches import (
-    check_prefixes,
-    check_texts,
-    run_in_batches,
-    score_in_batches,
-)
-from tfk_transformer.inference.text_translation import translate_readable, translate_texts
+from tfk_transformer.inference.text_search import TextSearch, long_pair, score_pairs, scored_target
+from tfk_transformer.text.calibration import Calibration
+from tfk_transformer.text.glossary import Glossary
 from tfk_transformer.text.languages import Languages, language_code, language_or_english
-from tfk_transformer.text.outcome import refuse_long_texts
-from tfk_transformer.text.results import ScoredTarget, Translation, to_hypotheses
-from tfk_transformer.text.terms import Glossary
+from tfk_transformer.text.outcome import (
+    Outcome,
+    check_texts,
+    forced_beginnings,
+    long_texts,
+    outcomes_of_valid,
+    results_of,
+)
+from tfk_transformer.text.results import ScoredTarget, Translation
+from tfk_transformer.text.road import Road, Sentences, drive
 
 if TYPE_CHECKING:
     from tfk_transformer.formats.documents.results import DocumentTranslation
@@ -130,130 +132,72 @@ class BaseTranslator:
                 setting is invalid, or the files do not contain the requested outputs.
         """
         check_texts(texts)
-        forced = check_prefixes(prefixes, texts)
-        options: dict[str, Any] = {
-            "batch_size": batch_size,
-            "token_scores": token_scores,
-            "attention": attention,
-            "use_cache": use_cache,
+        forced = forced_beginnings(prefixes, texts)
+        check_texts(forced, "prefixes")
+        search = self.prepare_search(
+            batch_size=batch_size,
+            token_scores=token_scores,
+            attention=attention,
+            use_cache=use_cache,
+            glossary=glossary,
             **settings,
-        }
-        if not self.splits_sentences(split_sentences):
-            return self._translate(texts, forced, glossary, **options)
-        translate = functools.partial(self._translate_readable, glossary=glossary, **options)
-        return translate_texts(
-            translate, texts, forced, self._language_code(language), self.max_length
         )
+        outcomes = self._outcomes(search, texts, forced, split_sentences, language)
+        return results_of(outcomes, lambda refused: long_texts(texts, refused, self.max_length))
 
-    def _translate_readable(
-        self,
-        sentences: Sequence[str],
-        prefixes: Sequence[str],
-        glossary: Glossary | Mapping[str, str] | None = None,
-        **options: Any,
-    ) -> list[Translation]:
-        """Translate sentences; characters that the vocabulary lacks stay unchanged.
-
-        The search must read the terms of a glossary, whose letters the vocabulary may lack.
-        """
-        terms = glossary.terms if isinstance(glossary, Glossary) else glossary or {}
-        return translate_readable(
-            functools.partial(self._translate, glossary=glossary, **options),
-            sentences,
-            prefixes,
-            self.runtime.characters,
-            self.max_length,
-            exempt=frozenset("".join(terms)),
-        )
-
-    def _translate(
-        self,
-        sentences: Sequence[str],
-        prefixes: Sequence[str],
-        glossary: Glossary | Mapping[str, str] | None = None,
-        **options: Any,
-    ) -> list[Translation]:
-        """Translate sentences exactly as they are."""
-        if glossary is None:
-            return self._search(sentences, prefixes, **options)
-        self.runtime.require("glossary", "translate", "score_ids")
-        return translate_with_glossary(
-            self._search,
-            self.score_tokens,
-            self.runtime.tokenizers.target_tokenizer,
-            sentences,
-            glossary,
-            prefixes,
-            options,
-            self.runtime.rules,
-        )
-
-    def _search(
+    def try_translate(
         self,
         texts: Sequence[str],
-        prefixes: Sequence[str],
-        batch_size: int,
-        use_cache: bool,
-        token_scores: bool = False,
-        attention: bool = False,
-        **settings: float,
-    ) -> list[Translation]:
-        """Translate texts without a glossary."""
-        self.runtime.require("translate", "translate")
-        runtime = self.runtime if use_cache else self.runtime.without_cache()
-        resolved = resolve_settings(settings, runtime.rules)
-        scalars = setting_arrays(resolved, runtime.rules)
-        small = len(texts) < 2 or are_small(len(texts), batch_size, resolved["beam_size"])
-        if token_scores or attention:
-            runtime.require("token_scores, attention", "score_ids", "generate")
-            workload = Workload(small=small)
-            search = functools.partial(_run_with_details, runtime, scalars, attention, workload)
-        else:
-            workload = Workload(runtime.concurrency(len(texts)), small)
-            search = functools.partial(_run_search, runtime, scalars, workload)
-        rows = run_in_batches(texts, batch_size, search, prefixes, concurrency=workload.concurrency)
-        translations = [
-            self._to_translation(text, token_scores, *row)
-            for text, row in zip(texts, rows, strict=True)
-        ]
-        translations = with_confidences(
-            translations, prefixes, self.calibration, resolved, runtime.rules
-        )
-        refuse_long_texts(
-            texts,
-            translations,
-            [translation.score for translation in translations],
-            self.max_length,
-            "texts, prefixes" if any(prefixes) else "texts",
-        )
-        return translations
+        *,
+        prefixes: Sequence[str | None] | None = None,
+        split_sentences: bool | None = None,
+        language: str | None = None,
+        **options: Any,
+    ) -> list[Outcome[Translation]]:
+        """Translate texts as `translate` does; a text that cannot be translated is `Refused`.
 
-    def _to_translation(
+        Raises:
+            ValueError: if a setting is invalid, or the files do not contain the requested outputs.
+        """
+        search = self.prepare_search(**options)
+        return outcomes_of_valid(
+            lambda texts, forced: self._outcomes(search, texts, forced, split_sentences, language),
+            {"texts": texts, "prefixes": forced_beginnings(prefixes, texts)},
+        )
+
+    def prepare_search(
+        self, *, glossary: Glossary | Mapping[str, str] | None = None, **options: Any
+    ) -> Search:
+        """Return the search of one call; see `translate` for the options."""
+        names = ("batch_size", "use_cache", "token_scores", "attention")
+        modes = {name: options.pop(name) for name in names if name in options}
+        search = TextSearch(self.runtime, options, **modes)
+        return search if glossary is None else GlossarySearch(search, glossary)
+
+    def text_road(
+        self, texts: Sequence[str], prefixes: Sequence[str], language: str | None = None
+    ) -> Road[list[Outcome[Translation]]]:
+        """Return the road of texts that are split into sentences; see `translate`."""
+        return text_road(texts, prefixes, self._language_code(language), self.max_length)
+
+    def document_road(
+        self, text: str, format: str = "text", *, language: str | None = None, **options: Any
+    ) -> "Road[DocumentTranslation]":
+        """Return the road of a document; see `translate_document` for the options."""
+        return document_road(text, format, self._language_code(language), **options)
+
+    def _outcomes(
         self,
-        text: str,
-        token_scores: bool,
-        hypotheses: Sequence[str | bytes],
-        scores: Sequence[float],
-        source_ids: np.ndarray | None = None,
-        ids: Sequence[np.ndarray] = (),
-        log_probs: Sequence[np.ndarray] = (),
-        attention: Sequence[np.ndarray] | None = None,
-    ) -> Translation:
-        """Return the translation of a text from a row of the search's outputs."""
-        results = to_hypotheses(hypotheses, scores)
-        if source_ids is not None:
-            results = [
-                hypothesis._replace(
-                    **self.runtime.tokenizers.details(
-                        source_ids,
-                        ids[rank],
-                        log_probs[rank] if token_scores else None,
-                        None if attention is None else attention[rank],
-                    )._asdict()
-                )
-                for rank, hypothesis in enumerate(results)
-            ]
-        return Translation(text, results)
+        search: Search,
+        texts: Sequence[str],
+        prefixes: Sequence[str],
+        split_sentences: bool | None,
+        language: str | None,
+    ) -> Sequence[Outcome[Translation]]:
+        if not self.splits_sentences(split_sentences):
+            return search.translate(Sentences(list(texts), list(prefixes)))
+        road = self.text_road(texts, prefixes, language)
+        return drive(road, lambda sentences: translate_sentences(search, sentences))
 
     def translate_document(
         self,
@@ -296,22 +240,18 @@ class BaseTranslator:
             ImportError: if a package of the extra `documents` is not installed, with the line that
                 installs it.
         """
-        options: dict[str, Any] = {"use_cache": True, "batch_size": batch_size, **settings}
-
-        def translate(sentences: Sequence[str], attention: bool) -> list[Translation]:
-            prefixes = [""] * len(sentences)
-            return self._translate_readable(sentences, prefixes, attention=attention, **options)
-
-        return translate_document(
-            translate,
+        options: dict[str, Any] = {"batch_size": batch_size, **settings}
+        search = self.prepare_search(**options)
+        road = self.document_road(
             text,
             format,
-            self._language_code(language),
-            lines,
-            attention_layer,
-            attributes,
-            target_language,
+            language=language,
+            lines=lines,
+            attention_layer=attention_layer,
+            attributes=attributes,
+            target_language=target_language,
         )
+        return drive(road, lambda sentences: translate_sentences(search, sentences))
 
     def stream(
         self,
@@ -363,12 +303,10 @@ class BaseTranslator:
                 model.
         """
 
-        def convert(index: int, log_probability: float, *arrays: np.ndarray) -> float:
-            return log_probability
-
-        return np.array(
-            self._score(sources, targets, batch_size, attention=False, convert=convert), "float32"
+        outcomes = self._score(
+            sources, targets, batch_size, lambda target, log_probability, *_: log_probability
         )
+        return np.array(outcomes, "float32")
 
     def score_tokens(
         self,
@@ -391,39 +329,43 @@ class BaseTranslator:
                 model, or the files do not contain the requested outputs.
         """
 
-        def convert(index: int, log_probability: float, *arrays: np.ndarray) -> ScoredTarget:
-            details = self.runtime.tokenizers.details(*arrays)
-            return ScoredTarget(targets[index], float(log_probability), **details._asdict())
+        convert = scored_target(self.runtime)
+        return self._score(sources, targets, batch_size, convert, attention)
 
-        return self._score(sources, targets, batch_size, attention, convert)
+    def try_score_tokens(
+        self, sources: Sequence[str], targets: Sequence[str], *, batch_size: int = 64
+    ) -> list[Outcome[ScoredTarget]]:
+        """Score pairs as `score_tokens` does; a pair that cannot be scored is `Refused`.
+
+        Raises:
+            ValueError: if the numbers of sources and targets differ, or the files do not score.
+        """
+        _check_pairs(sources, targets)
+        convert = scored_target(self.runtime)
+        return outcomes_of_valid(
+            lambda sources, targets: score_pairs(
+                self.runtime, sources, targets, batch_size, convert
+            ),
+            {"sources": sources, "targets": targets},
+        )
 
     def _score(
         self,
         sources: Sequence[str],
         targets: Sequence[str],
         batch_size: int,
-        attention: bool,
         convert: Any,
+        attention: bool = False,
     ) -> list[Any]:
-        """Score pairs, and convert the index and the row of each pair to its result.
-
-        A row has the log-probability, source ids, target ids, token log-probabilities and, if
-        requested, attention.
-        """
-        from tfk_transformer.inference.token_scoring import padded_ids
-
         self.runtime.require("score, score_tokens", "score_ids")
-        tokenizers = self.runtime.tokenizers
-
-        def run(source_texts: Sequence[str], target_texts: Sequence[str]) -> list[np.ndarray]:
-            source_ids = padded_ids(tokenizers.source_tokenizer.encode(source_texts))
-            target_ids = padded_ids(tokenizers.target_tokenizer.encode(target_texts))
-            token_log_probs, log_probability, *weights = _score_ids(
-                self.runtime, source_ids, target_ids, attention
-            )
-            return [log_probability, source_ids, target_ids, token_log_probs, *weights]
-
-        return score_in_batches(sources, targets, batch_size, self.max_length, run, convert)
+        check_texts(sources, "sources")
+        check_texts(targets, "targets")
+        _check_pairs(sources, targets)
+        outcomes = score_pairs(self.runtime, sources, targets, batch_size, convert, attention)
+        return results_of(
+            outcomes,
+            lambda refused: f"{long_pair(self.max_length)} pair number {refused[0] + 1}.",
+        )
 
     def generate(
         self, source_ids: ArrayLike, prefix_ids: ArrayLike | None = None, **settings: float
@@ -478,7 +420,9 @@ class BaseTranslator:
         """
         self.runtime.require("score_ids", "score_ids")
         source, target = _id_pairs(source_ids, target_ids)
-        token_log_probs, log_probability = _score_ids(self.runtime, source, target, attention=False)
+        token_log_probs, log_probability = model_functions.score_ids(
+            self.runtime, source, target, attention=False
+        )
         return token_log_probs, log_probability
 
     def attention(self, source_ids: ArrayLike, target_ids: ArrayLike) -> np.ndarray:
@@ -491,80 +435,11 @@ class BaseTranslator:
         return np.asarray(outputs["attention"])
 
 
-def _run_search(
-    runtime: TranslatorRuntime,
-    scalars: Mapping[str, np.ndarray],
-    workload: Workload,
-    texts: Sequence[str],
-    prefixes: Sequence[str],
-) -> list[np.ndarray]:
-    """Return the texts of the hypotheses (N, n_best), and their scores (N, n_best)."""
-    inputs = {
-        "text": np.array(texts, object),
-        "prefix": np.array(prefixes if any(prefixes) else [""], object),
-        **scalars,
-    }
-    outputs = runtime.run("translate", inputs, workload)
-    return [np.asarray(outputs[name]) for name in ("translations", "scores")]
-
-
-def _run_with_details(
-    runtime: TranslatorRuntime,
-    scalars: Mapping[str, np.ndarray],
-    attention: bool,
-    workload: Workload,
-    texts: Sequence[str],
-    prefixes: Sequence[str],
-) -> list[Any]:
-    """Return what `_run_search` returns, and the tokens of the hypotheses with their scores.
-
-    Returns:
-        Texts (N, n_best), scores (N, n_best), source ids (N, S), ids (N, n_best, T), token
-        log-probabilities (N, n_best, T) and, if requested, attention (N, n_best, L, H, T, S).
-    """
-    from tfk_transformer.inference.token_scoring import padded_ids
-
-    source_tokenizer, target_tokenizer, _ = runtime.tokenizers
-    source_ids = padded_ids(source_tokenizer.encode(texts))
-    prefix_ids = padded_ids(target_tokenizer.encode(prefixes))
-    outputs = runtime.run(
-        "generate", {"source_ids": source_ids, "prefix_ids": prefix_ids, **scalars}, workload
-    )
-    ids = np.asarray(outputs["ids"])
-    count, n_best, length = ids.shape
-    rows = ids.reshape(count * n_best, length)
-    token_log_probs, _, *weights = _score_ids(
-        runtime, np.repeat(source_ids, n_best, axis=0), rows, attention
-    )
-    details = [
-        values.reshape(count, n_best, *values.shape[1:]) for values in (token_log_probs, *weights)
-    ]
-    hypotheses = np.array(target_tokenizer.decode(rows.tolist()), object)
-    return [
-        hypotheses.reshape(count, n_best),
-        np.asarray(outputs["scores"]),
-        source_ids,
-        ids,
-        *details,
-    ]
-
-
-def _score_ids(
-    runtime: TranslatorRuntime, source_ids: np.ndarray, target_ids: np.ndarray, attention: bool
-) -> list[np.ndarray]:
-    """Return the token log-probabilities (N, T), their sums (N,) and, if requested, attention.
-
-    Raises:
-        ValueError: if attention is requested from a model without attention.
-    """
-    name = "score_and_attend" if attention else "score_ids"
-    outputs = runtime.run(name, {"source_ids": source_ids, "target_ids": target_ids})
-    if attention and outputs["attention"].shape[2] == 0:
+def _check_pairs(sources: Sequence[str], targets: Sequence[str]) -> None:
+    if len(sources) != len(targets):
         raise ValueError(
-            "attention: expected a model with attention, got a decoder-only model of SSRUs, which "
-            "have no attention heads; leave attention out."
+            f"targets: expected a target for each of {len(sources)} sources, got {len(targets)}."
         )
-    return [np.asarray(outputs[tensor.name]) for tensor in FUNCTIONS[name].outputs]
 
 
 def _id_pairs(source_ids: ArrayLike, target_ids: ArrayLike) -> tuple[np.ndarray, np.ndarray]:

@@ -8,7 +8,7 @@ from collections.abc import Container, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from tfk_transformer.config.search_settings import Rules
-from tfk_transformer.inference.calibration import Calibration
+from tfk_transformer.text.calibration import Calibration
 from tfk_transformer.text.languages import Languages
 
 if TYPE_CHECKING:

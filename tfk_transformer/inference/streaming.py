@@ -10,13 +10,12 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from tfk_transformer.constants import END_ID, LENGTH_ALLOWANCE, PAD_ID, START_ID
+from tfk_transformer.inference.conveyor import TextOnRoad
 from tfk_transformer.inference.runtime import TranslatorRuntime
 from tfk_transformer.inference.step_tensors import STEP_SETTINGS
-from tfk_transformer.inference.text_batches import check_texts
 from tfk_transformer.text.kept_characters import ReadableText, is_lexical, take_out
-from tfk_transformer.text.outcome import TextError
+from tfk_transformer.text.outcome import Refused, TextError, check_texts
 from tfk_transformer.text.results import NO_HYPOTHESIS
-from tfk_transformer.text.splitting import SplitText, split_text
 
 Tensors: TypeAlias = dict[str, Any]  # by name, of NumPy or of the runtime that runs the steps
 
@@ -27,13 +26,6 @@ def stream_text(
     """Translate one text with one hypothesis, and yield parts of the translation.
 
     Together, the parts are the text that `translate` returns with a beam size of 1.
-
-    Args:
-        runtime: runs `tokenize`, `encode` and `decoder_step` of the model.
-        text: the source text.
-        settings: all search settings by name, as `SearchSettings.as_arrays` returns them.
-        language: the ISO 639 code of the text's language, for the ends of sentences. None: the text
-            is one sentence, exactly as it is.
 
     Raises:
         ValueError: before the first part, if `text` is not a string, or `beam_size` is not 1.
@@ -55,9 +47,7 @@ def stream_text(
         if source_ids.shape[1] > runtime.max_length:
             raise _too_long(text, source_ids.shape[1], runtime.max_length)
         return _stream_ids(runtime, source_ids, settings)
-    split = split_text(text, language)
-    readable = _cut_to_fit(runtime, split)
-    return _stream_sentences(runtime, split, readable, settings)
+    return _stream_sentences(runtime, _split(runtime, text, language), settings)
 
 
 def _tokenize(runtime: TranslatorRuntime, texts: Sequence[str]) -> np.ndarray:
@@ -73,6 +63,22 @@ def _too_long(text: str, length: int, max_length: int) -> TextError:
     return TextError("text", problem, {0: problem})
 
 
+def _split(runtime: TranslatorRuntime, text: str, language: str) -> TextOnRoad[ReadableText]:
+    """Split a text into sentences that fit the model, with what the model reads of each."""
+    on_road: TextOnRoad[ReadableText] = TextOnRoad(text, "", language, runtime.max_length)
+    while waiting := on_road.waiting():
+        sentences = on_road.split.sentences
+        readable = [take_out(sentences[index], runtime.characters) for index in waiting]
+        ids = _tokenize(runtime, [each.text for each in readable])
+        lengths = np.count_nonzero(ids, axis=1)
+        for index, each, length in reversed(list(zip(waiting, readable, lengths, strict=True))):
+            fits = length <= runtime.max_length
+            on_road.take(index, each if fits else Refused("text", "too long"))
+            if on_road.refused:
+                raise _too_long(sentences[index], length, runtime.max_length)
+    return on_road
+
+
 def _stream_ids(
     runtime: TranslatorRuntime, source_ids: np.ndarray, settings: Mapping[str, Any]
 ) -> Iterator[str]:
@@ -81,33 +87,17 @@ def _stream_ids(
     return join_pieces((int(token[0]) for token in tokens), runtime.pieces)
 
 
-def _cut_to_fit(runtime: TranslatorRuntime, split: SplitText) -> list[ReadableText]:
-    """Cut the sentences that are too long, and return what the model reads of each sentence."""
-    while True:
-        readable = [take_out(sentence, runtime.characters) for sentence in split.sentences]
-        ids = _tokenize(runtime, [text.text for text in readable])
-        lengths = np.count_nonzero(ids, axis=1)
-        too_long = np.flatnonzero(lengths > runtime.max_length).tolist()
-        if not too_long:
-            return readable
-        for index in reversed(too_long):  # a cut moves the sentences after it
-            if not split.cut(index):
-                raise _too_long(split.sentences[index], lengths[index], runtime.max_length)
-
-
 def _stream_sentences(
-    runtime: TranslatorRuntime,
-    split: SplitText,
-    readable: Sequence[ReadableText],
-    settings: Mapping[str, Any],
+    runtime: TranslatorRuntime, on_road: TextOnRoad[ReadableText], settings: Mapping[str, Any]
 ) -> Iterator[str]:
     """Yield the parts of the translations of sentences, and the whitespace between them.
 
     A sentence with characters that the vocabulary lacks is one part, since their positions depend
     on the whole translation.
     """
+    split = on_road.split
     previous = ""
-    for index, text in enumerate(readable):
+    for index, text in enumerate(on_road.results):
         parts: Iterator[str] = iter([split.sentences[index]])
         if any(map(is_lexical, text.text)):
             parts = _stream_ids(runtime, _tokenize(runtime, [text.text]), settings)

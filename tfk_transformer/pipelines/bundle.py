@@ -23,7 +23,6 @@ from tfk_transformer.config.small_files import (
     read_small_file,
     read_small_text,
 )
-from tfk_transformer.inference.calibration import Calibration, calibration_metadata
 from tfk_transformer.models.configured_model import ConfiguredModel
 from tfk_transformer.models.registry import ModelConfig, config_from_json
 from tfk_transformer.models.reproduction.plain_weights import (
@@ -34,6 +33,7 @@ from tfk_transformer.models.reproduction.plain_weights import (
 from tfk_transformer.pipelines.model_record import MODEL, check_remake, record_of, remake
 from tfk_transformer.pipelines.weights import WEIGHTS_FILE, read_weights, write_weights
 from tfk_transformer.runtime_environment import check_process
+from tfk_transformer.text.calibration import Calibration, calibration_metadata
 
 # File names.
 CONFIG, PROBES = "config.json", "probes.txt"

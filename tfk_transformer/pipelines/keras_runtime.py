@@ -5,12 +5,12 @@ from collections.abc import Callable, Container, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from tfk_transformer.config.search_settings import Rules, check_defaults, setting_rules
-from tfk_transformer.inference.calibration import Calibration
 from tfk_transformer.inference.runtime import ONE_BATCH, Outputs, Workload
 from tfk_transformer.inference.signatures import FUNCTIONS
 from tfk_transformer.inference.step_tensors import Shapes, cache_shapes
 from tfk_transformer.inference.token_scoring import Tokenizers
 from tfk_transformer.runtime_environment import check_process
+from tfk_transformer.text.calibration import Calibration
 from tfk_transformer.text.languages import Languages
 
 if TYPE_CHECKING:

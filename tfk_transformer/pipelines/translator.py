@@ -1,6 +1,5 @@
 """Model and tokenizers together: text to text, saved and loaded as a bundle."""
 
-import functools
 import itertools
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -9,7 +8,6 @@ from typing import TYPE_CHECKING, Self
 from tfk_transformer.config.search_settings import SearchSettings
 from tfk_transformer.datasets import Pair
 from tfk_transformer.inference.base_translator import BaseTranslator
-from tfk_transformer.inference.calibration import CONFIDENCE, DEFAULT_CHRF, Calibration
 from tfk_transformer.inference.token_scoring import Tokenizers
 from tfk_transformer.pipelines.bundle import (
     ORIGIN,
@@ -29,8 +27,9 @@ from tfk_transformer.pipelines.bundle import (
     read_search,
 )
 from tfk_transformer.pipelines.keras_runtime import KerasTranslatorRuntime
+from tfk_transformer.text.calibration import CONFIDENCE, DEFAULT_CHRF, Calibration
 from tfk_transformer.text.languages import language_or_english
-from tfk_transformer.text.outcome import results_and_refusals
+from tfk_transformer.text.outcome import Refused
 from tfk_transformer.text.splitting import split_text
 from tfk_transformer.tokenizers.subword_tokenizer import SubwordTokenizer
 
@@ -153,10 +152,10 @@ class Translator(BaseTranslator, SavedAsBundle):
         for source, reference, *_ in itertools.islice(pairs, MAX_PAIRS):
             sources.append(source)
             references.append(reference)
-        translate = functools.partial(self.translate, split_sentences=False)
-        results, _ = results_and_refusals(translate, sources)
+        outcomes = self.try_translate(sources, split_sentences=False)
+        translated = {i: o for i, o in enumerate(outcomes) if not isinstance(o, Refused)}
         self.runtime.calibration = fit_calibration(
-            list(results.values()), [references[index] for index in results], chrf
+            list(translated.values()), [references[index] for index in translated], chrf
         )
         return self.runtime.calibration
 

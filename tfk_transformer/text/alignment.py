@@ -71,14 +71,8 @@ class Alignment(NamedTuple):
     ) -> Span:
         """Return the run of target words with most links to the source words `inside`.
 
-        Target words without a link to them count against a run.
-
-        Args:
-            inside: some of the source words.
-            first: the first target word that may be in the run.
-            last: the end of the target words that may be in the run.
-            taken: target words that may not be in it.
-            anchor: "start" or "end" if the run begins at `first`, or ends at `last`.
+        The run is within [first:last], without the words in `taken`. With an `anchor` "start" or
+        "end", it begins at `first` or ends at `last`. Target words without a link count against it.
 
         Returns:
             The run [start:end] of target words, or (last, last) if no run has a link.
@@ -101,11 +95,6 @@ class Alignment(NamedTuple):
         its source word. The gap on the same side as in the source has the larger weight. The gap on
         the other side is the right one where the translation reverses the order. Near words count
         most.
-
-        Args:
-            before: the number of source words before the insertion.
-            first: the smallest index to return.
-            last: the largest index to return.
         """
         votes = np.zeros(len(self.target) + 1)
         for source, target in self.links:
@@ -119,12 +108,7 @@ class Alignment(NamedTuple):
 
 
 def align(source: str, translation: TranslatedText) -> Alignment:
-    """Return the alignment of a translation.
-
-    Args:
-        source: the text that was translated.
-        translation: its translation. Without attention there are no links.
-    """
+    """Return the alignment of a translation."""
     target, _, tokens, source_tokens, attention = translation
     if attention is None or tokens is None or source_tokens is None:
         return Alignment(word_spans(source), word_spans(target), [])
@@ -149,11 +133,6 @@ def split_copied_words(
 
     A word is copied if its translation is the same word. The `weights` are not in the result.
 
-    Args:
-        alignment: the alignment.
-        source: the text that was translated.
-        target: its translation.
-        boundaries: the positions of markup in `source`.
     """
     copies = {
         first: second
@@ -195,10 +174,6 @@ def _split(words: Sequence[Span], cuts: Iterable[int]) -> tuple[list[Span], list
 def hypothesis_alignment(source: str, hypothesis: ScoredText) -> Alignment:
     """Return the alignment of a hypothesis, by the mean attention of all layers and heads.
 
-    Args:
-        source: the text that was translated.
-        hypothesis: its translation.
-
     Raises:
         ValueError: if the hypothesis has no attention.
     """
@@ -227,9 +202,6 @@ def _best_links(weights: np.ndarray) -> list[Link]:
 
     Of equal weights, as of words that the tokenizer has in one piece, the one nearest to the
     diagonal counts.
-
-    Args:
-        weights: (target words, source words).
     """
     if not weights.size:
         return []

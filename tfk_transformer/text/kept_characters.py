@@ -101,10 +101,6 @@ def take_out(
 
     A word that contains such a letter is taken out as a whole, except in a script without blanks.
 
-    Args:
-        text: the text.
-        characters: the characters that the vocabulary represents. None: all.
-        exempt: further characters that stay in the text.
     """
     if characters is None:
         return ReadableText(text, [])
@@ -171,14 +167,7 @@ def _clusters(text: str) -> Iterator[tuple[int, int]]:
 
 
 def _separator(left: str, right: str, blank_before: bool, blank_after: bool) -> str:
-    """Return the blank between the parts of a text on both sides of units.
-
-    Args:
-        left: the text before the units, "" at the start.
-        right: the text after them.
-        blank_before: whether the source has a blank before the units.
-        blank_after: whether the source has a blank after them.
-    """
+    """Return the blank between the parts of a text on both sides of units."""
     if not left:
         return ""
     if blank_before and blank_after:

@@ -1,8 +1,26 @@
-"""Errors for texts that a model cannot process; the other texts are still processed."""
+"""The outcome of a text: its result, or why it was refused.
 
-import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+Functions inside the library return outcomes. `TextError` is raised where a public method returns.
+"""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple, TypeAlias, TypeVar
+
+Result = TypeVar("Result")
+# NUL ends a string in C; half a surrogate pair has no UTF-8 encoding.
+INVALID_CHARACTER = re.compile("[\0\ud800-\udfff]")
+REMEDY = "remove it, or decode the bytes that it came from as UTF-8."
+
+
+class Refused(NamedTuple):
+    """Why a text has no result."""
+
+    argument: str  # the name of the argument that contains the text
+    reason: str
+
+
+Outcome: TypeAlias = Result | Refused
 
 
 class TextError(ValueError):
@@ -33,102 +51,119 @@ class TextError(ValueError):
         return f"{self.argument}: {self.problem}"
 
 
-class UnprocessableText(NamedTuple):
-    """Why a text cannot be processed."""
-
-    argument: str  # the name of the argument that contains the text
-    reason: str
-
-
-def results_and_refusals(
-    run: Callable[..., Iterable[Any]], *columns: Sequence[Any]
-) -> tuple[dict[int, Any], dict[int, UnprocessableText]]:
-    """Run a model on texts, and return the results and the texts that the model refuses.
-
-    Each text runs once, unless an error does not contain the results of the other texts. In this
-    case, the other texts run again.
+def results_of(
+    outcomes: Sequence[Outcome[Result]], problem: Callable[[list[int]], str]
+) -> list[Result]:
+    """Return the results of all texts.
 
     Args:
-        run: maps texts, or the texts of several columns, to results.
-        *columns: the texts, or lists of equal length whose texts belong together, such as sources
-            and targets.
-
-    Returns:
-        The result of each text that was processed, and the refusal of each other text, both by the
-        index of the text.
-    """
-    results: dict[int, Any] = {}
-    refusals: dict[int, UnprocessableText] = {}
-    pending = list(range(len(columns[0])))
-    while pending:
-        try:
-            outputs = dict(enumerate(run(*([column[i] for i in pending] for column in columns))))
-        except TextError as error:
-            outputs = error.results
-            refusals |= {
-                pending[i]: UnprocessableText(error.argument, reason)
-                for i, reason in error.reasons.items()
-            }
-        results |= {pending[i]: output for i, output in outputs.items()}
-        pending = [] if outputs else [i for i in pending if i not in refusals]
-    return results, refusals
-
-
-def refuse_long_texts(
-    texts: Sequence[str],
-    results: Sequence[Any],
-    scores: Sequence[float],
-    max_length: int,
-    arguments: str = "texts",
-) -> None:
-    """Check that all texts fit the model.
-
-    Args:
-        texts: the texts.
-        results: the result of each text.
-        scores: the score of each result. NaN marks a text that is too long.
-        max_length: the model's limit in tokens, for the error message.
-        arguments: the names of the arguments that can be too long, for the error message.
+        outcomes: the outcome of each text.
+        problem: maps the indices of the refused texts to the problem in one line.
 
     Raises:
-        TextError: if a score is NaN. It contains the results of the other texts.
+        TextError: if a text was refused. It contains the other results.
     """
-    too_long = [i for i, score in enumerate(scores) if math.isnan(score)]
-    if too_long:
-        rest = {i: result for i, result in enumerate(results) if not math.isnan(scores[i])}
-        raise long_texts_error(texts, too_long, rest, max_length, arguments)
+    results: dict[int, Result] = {}
+    refused: dict[int, Refused] = {}
+    for index, outcome in enumerate(outcomes):
+        if isinstance(outcome, Refused):
+            refused[index] = outcome
+        else:
+            results[index] = outcome
+    if refused:
+        argument = next(iter(refused.values())).argument
+        reasons = {index: refusal.reason for index, refusal in refused.items()}
+        raise TextError(argument, problem(list(refused)), reasons, results)
+    return list(results.values())
 
 
-def long_texts_error(
-    texts: Sequence[str],
-    too_long: Iterable[int],
-    results: Mapping[int, Any],
-    max_length: int,
-    arguments: str = "texts",
-) -> TextError:
-    """Return the error for texts that are too long.
+def too_long(text: str, max_length: int, argument: str = "texts") -> Refused:
+    """Refuse a text that has more tokens than the model's limit."""
+    return Refused(
+        argument,
+        f"expected at most {max_length} tokens, got more ({_sample(text)}); split it into "
+        "sentences.",
+    )
+
+
+def long_texts(texts: Sequence[str], refused: Sequence[int], max_length: int) -> str:
+    """Return the problem of the texts that are too long, for `results_of`."""
+    first = ", ".join(f"number {index + 1} ({_sample(texts[index])})" for index in refused[:3])
+    return (
+        f"expected at most {max_length} tokens each, got more in {len(refused)}: {first}; "
+        "split them into sentences."
+    )
+
+
+def _sample(text: str) -> str:
+    return f"'{text[:30]}…', {len(text.split())} words"
+
+
+def check_texts(texts: Sequence[str], name: str = "texts") -> None:
+    """Refuse values other than lists of strings, and strings that runtimes would read differently.
+
+    Raises:
+        ValueError: if `texts` is a string, or an item is not a string.
+        TextError: if an item contains NUL or half a surrogate pair.
+    """
+    if problems := _problems(texts, name):
+        first, problem = next(iter(problems.items()))
+        reasons = {index: f"{problem}; {REMEDY}" for index, problem in problems.items()}
+        raise TextError(name, f"{problem} of the text at index {first}; {REMEDY}", reasons)
+
+
+def _problems(texts: Sequence[str], name: str) -> dict[int, str]:
+    """Return what is wrong with each string that is not a valid text, by index."""
+    if isinstance(texts, str):
+        raise ValueError(
+            f"{name}: expected a list of strings, got one string; write [{texts[:20]!r}]."
+        )
+    problems = {}
+    for index, text in enumerate(texts):
+        if not isinstance(text, str):
+            raise ValueError(
+                f"{name}: expected strings, got {type(text).__name__} at index {index}."
+            )
+        if match := INVALID_CHARACTER.search(text):
+            problems[index] = (
+                f"expected text, got the character U+{ord(match[0]):04X} at position "
+                f"{match.start() + 1}"
+            )
+    return problems
+
+
+def outcomes_of_valid(
+    run: Callable[..., Sequence[Outcome[Result]]], columns: Mapping[str, Sequence[str]]
+) -> list[Outcome[Result]]:
+    """Return the outcomes of rows of texts, of which only the valid rows are run.
 
     Args:
-        texts: all texts.
-        too_long: the indices of the texts that are too long.
-        results: the results of the other texts, by the index of the text.
-        max_length: the model's limit in tokens.
-        arguments: the names of the arguments that can be too long.
+        run: maps the valid rows, one list for each column, to their outcomes.
+        columns: lists of equal length, by the name of the argument.
     """
-    samples = {i: f"'{texts[i][:30]}…', {len(texts[i].split())} words" for i in too_long}
-    first = ", ".join(f"number {i + 1} ({sample})" for i, sample in list(samples.items())[:3])
-    return TextError(
-        arguments,
-        (
-            f"expected at most {max_length} tokens each, got more in {len(samples)}: {first}; "
-            "split them into sentences."
-        ),
-        {
-            i: (
-                f"expected at most {max_length} tokens, got more ({sample}); split it into "
-                "sentences."
-            )
-            for i, sample in samples.items()
-        },
-        results,
-    )
+    refused: dict[int, Refused] = {}
+    for name, texts in columns.items():
+        for index, problem in _problems(texts, name).items():
+            refused.setdefault(index, Refused(name, f"{problem}; {REMEDY}"))
+    count = len(next(iter(columns.values())))
+    valid = [index for index in range(count) if index not in refused]
+    ran = iter(run(*([texts[index] for index in valid] for texts in columns.values())))
+    return [refused[index] if index in refused else next(ran) for index in range(count)]
+
+
+def forced_beginnings(prefixes: Sequence[str | None] | None, texts: Sequence[str]) -> list[str]:
+    """Return the forced beginning of each text's translation, or "".
+
+    Raises:
+        ValueError: if there is not one prefix, or None, for each text.
+    """
+    if prefixes is None:
+        return [""] * len(texts)
+    if isinstance(prefixes, str):
+        check_texts(prefixes, "prefixes")
+    if len(prefixes) != len(texts):
+        raise ValueError(
+            f"prefixes: expected a prefix or None for each of {len(texts)} texts, got "
+            f"{len(prefixes)}."
+        )
+    return ["" if prefix is None else prefix for prefix in prefixes]

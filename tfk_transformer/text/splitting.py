@@ -22,24 +22,14 @@ class SplitText(NamedTuple):
     gaps: list[str]
 
     def join(self, translations: Sequence[str]) -> str:
-        """Return the translation of the text, with the whitespace of the text.
-
-        Args:
-            translations: the translation of each sentence.
-        """
+        """Return the translation of the text, with the whitespace of the text."""
         pieces = [""]
         for index, translation in enumerate(translations):
             pieces += [self.gap_before(index, pieces[-1], translation), translation]
         return "".join([*pieces, self.gaps[-1]])
 
     def gap_before(self, index: int, previous: str, translation: str) -> str:
-        """Return the whitespace before the translation of a sentence.
-
-        Args:
-            index: the index of the sentence.
-            previous: the translation of the sentence before it, or "".
-            translation: the beginning of its translation.
-        """
+        """Return the whitespace before the translation of a sentence."""
         if self.gaps[index] or not index:
             return self.gaps[index]
         border = self.sentences[index - 1][-1] + self.sentences[index][0]
@@ -64,9 +54,6 @@ def split_text(text: str, language: str) -> SplitText:
 
     A blank text is one sentence, as it is.
 
-    Args:
-        text: the text.
-        language: the ISO 639 code of its language, for the abbreviations.
     """
     if not text.strip():
         return SplitText([text], ["", ""])
@@ -91,12 +78,8 @@ def split_text(text: str, language: str) -> SplitText:
 def cut_in_two(text: str, uncut: Container[int] = ()) -> int | None:
     """Return the position near the middle of a text at which to cut it.
 
-    The cut is after a clause mark if there is one, or else at a blank, or else anywhere. Neither
-    part is blank.
-
-    Args:
-        text: the text.
-        uncut: positions at which the text may not be cut.
+    The cut is after a clause mark if there is one, or else at a blank, or else anywhere, but not at
+    the positions in `uncut`. Neither part is blank.
 
     Returns:
         The position, or None if there is none.

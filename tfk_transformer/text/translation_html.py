@@ -19,10 +19,6 @@ def translation_html(source_text: str, hypotheses: Sequence[ScoredText]) -> str:
     If the best hypothesis has attention, each of its words has the color of the source word with
     the most attention. When the pointer is over a word, it and its linked words are underlined. The
     fragment needs no script and no external files.
-
-    Args:
-        source_text: the text that was translated.
-        hypotheses: its translations, best first, at least one.
     """
     best, *alternatives = hypotheses
     source = html.escape(source_text)

@@ -8,7 +8,7 @@ from typing import Any
 from apache_beam.ml.inference.base import ModelHandler, PredictionResult
 
 from tfk_transformer.export.runtime.onnx_readers import OnnxTranslator
-from tfk_transformer.text.outcome import UnprocessableText, results_and_refusals
+from tfk_transformer.text.outcome import Outcome
 from tfk_transformer.text.results import Translation
 
 NAMESPACE = "tfk_transformer"  # the namespace of the metrics
@@ -30,18 +30,15 @@ class BatchTranslator:
 
     def translate(
         self, texts: Sequence[str], settings: dict[str, Any]
-    ) -> list[Translation | UnprocessableText]:
-        """Return a `Translation` or an `UnprocessableText` for each text."""
-        results, refusals = results_and_refusals(
-            lambda batch: self._translator.translate(batch, **settings), texts
-        )
-        return [results[i] if i in results else refusals[i] for i in range(len(texts))]
+    ) -> list[Outcome[Translation]]:
+        """Return the outcome of each text."""
+        return self._translator.try_translate(texts, **settings)
 
 
 class TranslationHandler(ModelHandler[str, PredictionResult, BatchTranslator]):
     """Translate texts with an ONNX file in `RunInference`.
 
-    The inference of each text is a `Translation`, or an `UnprocessableText` if the model cannot
+    The inference of each text is a `Translation`, or `Refused` if the model cannot
     process the text. The other texts of the batch are translated. The `inference_args` of
     `RunInference` are the arguments of `OnnxTranslator.translate`: search settings,
     `batch_size`, `glossary`, `split_sentences` and `language`.

@@ -21,8 +21,7 @@ from apache_beam.ml.inference.base import (
 from tfk_transformer.apps.beam.model_handler import NAMESPACE
 from tfk_transformer.formats.lines import decode_line
 from tfk_transformer.formats.records import JsonObjects
-from tfk_transformer.inference.text_batches import check_texts
-from tfk_transformer.text.outcome import TextError, UnprocessableText
+from tfk_transformer.text.outcome import Refused, TextError, check_texts
 
 TRANSLATIONS = "translations"  # the names of the output files begin with this or with BAD_LINES
 BAD_LINES = "bad-lines"
@@ -109,7 +108,7 @@ def _write_line(element: tuple[InputLine, PredictionResult], records: JsonObject
     """Yield each line with its translation and score, and to `BAD` the lines that were refused."""
     record = InputLine(*element[0])
     result = element[1].inference
-    if isinstance(result, UnprocessableText):
+    if isinstance(result, Refused):
         yield _bad(record, result.reason)
         return
     best = result.hypotheses[0]

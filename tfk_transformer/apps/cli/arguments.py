@@ -210,7 +210,7 @@ def glossary_argument(file: Path | None) -> dict[str, Any]:
     if file is None:
         return {}
     check_input_files(glossary=file)
-    from tfk_transformer.text.terms import Glossary
+    from tfk_transformer.text.glossary import Glossary
 
     return {"glossary": Glossary.read(file)}
 

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 from tfk_transformer.apps.cli.arguments import BadLines
 from tfk_transformer.apps.cli.terminal import print_line
 from tfk_transformer.formats.lines import Line
-from tfk_transformer.text.outcome import results_and_refusals
+from tfk_transformer.text.outcome import Outcome, Refused
 
 CHUNK = 2000  # lines that are processed together, and written as one part of a compressed file
 
@@ -22,7 +22,7 @@ class Chunk(NamedTuple):
 
 def process_lines(
     lines: Iterable[Line],
-    run: Callable[..., Iterable[Any]],
+    run: Callable[..., Iterable[Outcome[Any]]],
     on_error: BadLines,
     chunk_size: int = CHUNK,
     earlier: tuple[int, int] = (0, 0),
@@ -33,7 +33,7 @@ def process_lines(
 
     Args:
         lines: the lines.
-        run: maps the texts of several lines, or the texts of each of two files, to results.
+        run: maps the texts of several lines, or the texts of each of two files, to outcomes.
         on_error: the action for a line that cannot be processed.
         chunk_size: maximum number of lines that are processed together.
         earlier: the numbers of lines and of bad lines that an earlier run processed.
@@ -62,15 +62,19 @@ def process_lines(
         raise ValueError("input: expected one sentence per line, got no lines.")
 
 
-def _run_lines(lines: list[Line], run: Callable[..., Iterable[Any]]) -> list[Line]:
+def _run_lines(lines: list[Line], run: Callable[..., Iterable[Outcome[Any]]]) -> list[Line]:
     """Process lines, and return each with its result or its problem."""
     done = dict(enumerate(lines))
     indices = [index for index, line in enumerate(lines) if not line.reason]
     if indices:
         columns = zip(*(lines[index].texts for index in indices), strict=True)
-        results, refusals = results_and_refusals(run, *columns)
-        done |= {indices[i]: lines[indices[i]]._replace(result=r) for i, r in results.items()}
-        done |= {indices[i]: lines[indices[i]].with_problem(*r) for i, r in refusals.items()}
+        for index, outcome in zip(indices, run(*columns), strict=True):
+            line = lines[index]
+            done[index] = (
+                line.with_problem(*outcome)
+                if isinstance(outcome, Refused)
+                else line._replace(result=outcome)
+            )
     return list(done.values())
 
 

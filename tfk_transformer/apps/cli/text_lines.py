@@ -17,7 +17,7 @@ from tfk_transformer.formats.lines import Line, LineReader
 from tfk_transformer.formats.output_file import OutputFile
 from tfk_transformer.formats.records import Texts, one_line
 from tfk_transformer.formats.unfinished import UnfinishedRun
-from tfk_transformer.inference.text_batches import check_texts
+from tfk_transformer.text.outcome import check_texts
 
 if TYPE_CHECKING:
     from tfk_transformer.inference.base_classifier import BaseClassifier
@@ -97,7 +97,7 @@ def translation_job(
 
     def translate(texts: list[str]) -> Sequence[Any]:
         prefixes = [prefix] * len(texts) if prefix else None
-        return translator.translate(texts, prefixes=prefixes, **settings)
+        return translator.try_translate(texts, prefixes=prefixes, **settings)
 
     def translation_line(line: Line) -> Iterator[str]:
         text = None if line.reason else line.result.text
@@ -159,7 +159,7 @@ def classification_job(classifier: "BaseClassifier", as_json: bool) -> Job:
         else:
             yield result.label
 
-    return Job(classifier.classify, label_line)
+    return Job(classifier.try_classify, label_line)
 
 
 def scoring_job(scorer: "BaseTranslator", tokens: bool) -> Job:
@@ -168,7 +168,7 @@ def scoring_job(scorer: "BaseTranslator", tokens: bool) -> Job:
     def score_line(line: Line) -> Iterator[str]:
         result = line.result
         if not tokens:
-            yield f"{math.nan if line.reason else result:.6f}"
+            yield f"{math.nan if line.reason else result.log_probability:.6f}"
         elif line.reason:
             yield _json(error=line.problem)
         else:
@@ -180,7 +180,7 @@ def scoring_job(scorer: "BaseTranslator", tokens: bool) -> Job:
                 token_log_probs=[round(value, 6) for value in result.token_log_probs],
             )
 
-    return Job(scorer.score_tokens if tokens else scorer.score, score_line)
+    return Job(scorer.try_score_tokens, score_line)
 
 
 def _json(**values: Any) -> str:

@@ -1,27 +1,27 @@
 """The served model: validation of requests, and the batches of all protocols."""
 
-import itertools
-from collections.abc import Mapping, Sequence
-from typing import Any
+import asyncio
+from collections.abc import Awaitable, Mapping, Sequence
+from typing import Any, TypeVar, cast
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
 from tfk_transformer.apps.server.batches.batcher import Batcher
 from tfk_transformer.apps.server.batches.disconnection import while_connected
-from tfk_transformer.apps.server.batches.work import Outcome, TextProblem, Work
+from tfk_transformer.apps.server.batches.work import Work, late_answer
 from tfk_transformer.apps.server.metrics import Metrics
 from tfk_transformer.apps.server.settings import ServerSettings
 from tfk_transformer.config.search_settings import own_defaults, resolve_settings, setting_rules
 from tfk_transformer.inference.base_classifier import BaseClassifier
 from tfk_transformer.inference.base_translator import BaseTranslator
-from tfk_transformer.inference.calibration import Calibration
-from tfk_transformer.inference.text_batches import check_texts
-from tfk_transformer.inference.text_translation import join_translations
+from tfk_transformer.inference.conveyor import translate_sentences
+from tfk_transformer.text.calibration import Calibration
 from tfk_transformer.text.languages import Languages, language_or_english, short_code
-from tfk_transformer.text.outcome import TextError
-from tfk_transformer.text.splitting import SplitText, split_text
+from tfk_transformer.text.outcome import Outcome, Refused, TextError, check_texts
+from tfk_transformer.text.road import Road, Sentences, advance
 
+T = TypeVar("T")
 NO_SCORE = -1e9  # of a missing hypothesis, as in exported files
 # The model's own limits are stricter: it refuses a setting when a batch or a stream begins.
 SETTING_RULES = setting_rules()
@@ -77,21 +77,20 @@ class ServedModel:
         )
         metrics.queue_texts.set_function(lambda: self._batcher.queued)
 
-    def _run(self, work: Work, texts: Sequence[str], target_texts: Sequence[str]) -> Sequence[Any]:
+    def _run(
+        self, work: Work, texts: Sequence[str], target_texts: Sequence[str]
+    ) -> Sequence[Outcome[Any]]:
         """Run the model on a batch."""
+        size = self.settings.max_batch
         if work.task == "classify":
-            return self.model.classify(texts, batch_size=self.settings.max_batch)
+            return self.model.try_classify(texts, batch_size=size)
         if work.task == "score":
-            return self.model.score_tokens(texts, target_texts, batch_size=self.settings.max_batch)
-        prefixes = target_texts if any(target_texts) else None
-        return self.model.translate(
-            texts,
-            batch_size=self.settings.max_batch,
-            prefixes=prefixes,
-            split_sentences=self.settings.split_sentences,
-            language=self.language,
-            **dict(work.settings),
-        )
+            return self.model.try_score_tokens(texts, target_texts, batch_size=size)
+        search = self.model.prepare_search(batch_size=size, **dict(work.settings))
+        sentences = Sentences(list(texts), list(target_texts))
+        if work.task == "sentences":
+            return translate_sentences(search, sentences)
+        return search.translate(sentences)
 
     def work(self, requested: Mapping[str, Any]) -> Work:
         """Return the work of a request with these search settings.
@@ -108,16 +107,13 @@ class ServedModel:
         if self.classifies:
             return Work("classify")
         settings = self.search_settings(self.search, requested)
-        return Work("translate", tuple(sorted(settings.items())))
+        options = tuple(sorted(settings.items()))
+        return Work("sentences" if self._splits else "translate", options)
 
     def search_settings(
         self, defaults: Mapping[str, Any], requested: Mapping[str, Any]
     ) -> dict[str, Any]:
         """Return the search settings of a request, with defaults for the settings that it omits.
-
-        Args:
-            defaults: settings of the server.
-            requested: settings of the request.
 
         Raises:
             HTTPException: 422 if a setting is unknown or invalid.
@@ -137,55 +133,59 @@ class ServedModel:
 
     async def outcomes(
         self, request: Request, work: Work, texts: Sequence[str], target_texts: Sequence[str] = ()
-    ) -> list[Outcome]:
-        """Return the result of each text, or its `TextProblem`.
-
-        Args:
-            request: the request, whose record counts the texts.
-            work: the task and its settings.
-            texts: the texts.
-            target_texts: the prefix or target of each text. Default: "" for each.
+    ) -> list[Outcome[Any]]:
+        """Return the outcome of each text.
 
         Raises:
-            HTTPException: 422 if a text is invalid. See also `submit`.
+            HTTPException: 422 if a text is invalid, or the model refuses the settings; 504 if the
+                answer is late. See also `Batcher.submit`.
             ClientDisconnect: if the client leaves before the results.
         """
         request.scope["record"].texts = len(texts)
         self.check(texts)
         self.check(target_texts)
         target_texts = target_texts or [""] * len(texts)
-        if work.task != "translate" or not self._splits:
-            return await while_connected(
-                request, self.submit(work, texts, target_texts, client_of(request))
-            )
-        splits = [split_text(text, self.language) for text in texts]
-        self._check_sentences(sum(len(split.sentences) for split in splits))
-        sentences: list[str] = []
-        prefixes: list[str] = []
-        for split, prefix in zip(splits, target_texts, strict=True):
-            sentences += split.sentences
-            prefixes += [prefix, *[""] * (len(split.sentences) - 1)]
-        submission = self.submit(work, sentences, prefixes, client_of(request))
-        outcomes = iter(await while_connected(request, submission))
-        return [
-            _join_outcomes(text, split, list(itertools.islice(outcomes, len(split.sentences))))
-            for text, split in zip(texts, splits, strict=True)
-        ]
+        client = client_of(request)
+        if work.task != "sentences":
+            return await self.answer(request, self.submit(work, texts, target_texts, client))
+        road = self.model.text_road(texts, target_texts, self.language)
+        return await self.answer(request, self._drive(road, work, client))
+
+    async def _drive(self, road: Road[T], work: Work, client: str) -> T:
+        """Run the sentences of a road in the batches of all requests, and return its result."""
+        sentences, result = advance(road, None)
+        if sentences is not None:
+            self._check_sentences(len(sentences.texts))
+        while sentences is not None:
+            outcomes = await self.submit(work, sentences.texts, sentences.prefixes, client)
+            sentences, result = advance(road, outcomes)
+        return cast(T, result)
 
     async def submit(
         self, work: Work, texts: Sequence[str], target_texts: Sequence[str], client: str
-    ) -> list[Outcome]:
-        """Return the result of each text, which is run as one sentence, or its `TextProblem`.
+    ) -> list[Outcome[Any]]:
+        """Return the outcome of each text, which is run as one sentence.
 
         Raises:
             HTTPException: 422 if the model refuses the settings. See also `Batcher.submit`.
         """
         try:
-            return await self._batcher.submit(
-                work, texts, target_texts, self.settings.timeout, client
-            )
+            return await self._batcher.submit(work, texts, target_texts, client)
         except ValueError as error:
             raise HTTPException(422, str(error)) from None
+
+    async def answer(self, request: Request, work: Awaitable[T]) -> T:
+        """Return the result of `work` if it comes in time and the client still waits for it.
+
+        Raises:
+            HTTPException: 504 if it is late.
+            ClientDisconnect: if the client leaves first.
+        """
+        try:
+            async with asyncio.timeout(self.settings.timeout):
+                return await while_connected(request, work)
+        except TimeoutError:
+            raise late_answer(self.settings.timeout) from None
 
     async def results(
         self, request: Request, work: Work, texts: Sequence[str], target_texts: Sequence[str] = ()
@@ -199,7 +199,7 @@ class ServedModel:
         problems = [
             f"number {number}: {outcome.reason}"
             for number, outcome in enumerate(outcomes, 1)
-            if isinstance(outcome, TextProblem)
+            if isinstance(outcome, Refused)
         ]
         if problems:
             more = f"; and {len(problems) - 3} more" if problems[3:] else ""
@@ -253,11 +253,3 @@ def _languages(model: BaseTranslator | BaseClassifier, settings: ServerSettings)
 def client_of(request: Request) -> str:
     """Return the address of the client, or "" if it is unknown, as with a Unix socket."""
     return request.client.host if request.client else ""
-
-
-def _join_outcomes(text: str, split: SplitText, outcomes: Sequence[Outcome]) -> Outcome:
-    """Return the translation of a text, or the first problem of its sentences."""
-    for outcome in outcomes:
-        if isinstance(outcome, TextProblem):
-            return outcome
-    return join_translations(text, split, outcomes)

@@ -2,8 +2,8 @@
 
 import itertools
 from collections import Counter
-from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Generator, Sequence
+from typing import NamedTuple, TypeAlias, TypeVar
 
 from tfk_transformer.formats.documents.items import Document, Item, ItemType, shown_text
 from tfk_transformer.formats.documents.markup import MarkedText
@@ -21,13 +21,15 @@ from tfk_transformer.formats.documents.verification import (
     written_pieces,
 )
 from tfk_transformer.formats.documents.writing import PartWriter
+from tfk_transformer.formats.records import one_line
 from tfk_transformer.text.alignment import Alignment, TranslatedText, align, split_copied_words
+from tfk_transformer.text.road import Sentences
 
-# (texts, whether attention is needed) -> the translation of each text, None where the text is too
-# long for the model.
-Run = Callable[[Sequence[str], bool], Sequence[TranslatedText | None]]
+T = TypeVar("T")
+# Yields sentences, and receives the translation of each, None if it is too long for the model.
+Translating: TypeAlias = Generator[Sentences, Sequence[TranslatedText | None], T]
 
-WRITINGS = 4  # ways to write the translation of a part
+WRITINGS = 2  # ways to write the translation of a part
 
 
 class TranslatedSegment(NamedTuple):
@@ -38,13 +40,38 @@ class TranslatedSegment(NamedTuple):
     score: float
 
 
-def translate(document: Document, language: str, run: Run) -> DocumentTranslation:
+def translate(
+    document: Document,
+    language: str,
+    run: Callable[[Sequence[str], bool], Sequence[TranslatedText | None]],
+) -> DocumentTranslation:
+    """Translate a document with a function; see `translating`.
+
+    Args:
+        document: the document.
+        language: the ISO 639 code of its language, for the ends of its sentences.
+        run: maps texts, and whether their attention is needed, to their translations, None if a
+            text is too long for the model.
+    """
+    sentences = translating(document, language)
+    try:
+        request = next(sentences)
+        while True:
+            request = sentences.send(run(request.texts, request.attention))
+    except StopIteration as end:
+        result: DocumentTranslation = end.value
+        return result
+
+
+def translating(
+    document: Document, language: str, as_lines: bool = False
+) -> Translating[DocumentTranslation]:
     """Translate a document.
 
     Args:
         document: the document.
         language: the ISO 639 code of its language, for the ends of its sentences.
-        run: translates texts.
+        as_lines: whether translations become one line each.
 
     Raises:
         ValueError: if a single character is too long for the model.
@@ -53,7 +80,7 @@ def translate(document: Document, language: str, run: Run) -> DocumentTranslatio
     sentence_parts = [[part] for part in sentences(items, language)]
     done: dict[Segment, TranslatedSegment] = {}
     while waiting := [part for part in itertools.chain(*sentence_parts) if part not in done]:
-        replaced = _translate_parts(document, waiting, run, done)
+        replaced = yield from _translate_parts(document, waiting, done, as_lines)
         for parts in sentence_parts:
             parts[:] = itertools.chain(*(replaced.get(part, [part]) for part in parts))
     return _join(document, [[done[part] for part in parts] for parts in sentence_parts])
@@ -71,9 +98,9 @@ def _protect_placeholders(items: Sequence[Item]) -> list[Item]:
 def _translate_parts(
     document: Document,
     parts: Sequence[Segment],
-    run: Run,
     done: dict[Segment, TranslatedSegment],
-) -> dict[Segment, list[Segment]]:
+    as_lines: bool,
+) -> Translating[dict[Segment, list[Segment]]]:
     """Translate parts, and return the replacements of parts that must be translated again.
 
     A part that is too long is replaced by its halves. A part whose translation lacks one of its
@@ -85,11 +112,15 @@ def _translate_parts(
     for needs_attention in (False, True):
         selected = [part for part in to_translate if bool(marked[part]) == needs_attention]
         texts = [marked[part].text for part in selected]
-        translations = run(texts, needs_attention) if texts else []
+        if not texts:
+            continue
+        translations = yield Sentences(texts, [""] * len(texts), needs_attention)
         for part, translation in zip(selected, translations, strict=True):
             if translation is None:
                 replaced[part] = _shorter(part)
                 continue
+            if as_lines:
+                translation = translation._replace(text=one_line(translation.text))
             protected = _protect_lost_numbers(part, marked[part].text, translation.text)
             if protected != part:
                 replaced[part] = [protected]
@@ -127,8 +158,7 @@ def _write(
     """Return the translation of a part with its markup, or the source of a blank translation.
 
     Returns:
-        The translation with `Document.encode`, with blanks around markup in addition, with
-        `Document.escape`, and with both.
+        The translation as it reads best; and with all escapes, and blanks around markup.
     """
     if not translation.text.strip():
         return (document.text[part.start : part.end],) * WRITINGS
@@ -139,19 +169,16 @@ def _write(
         marked.root.target_span = (0, len(alignment.target))
         place_markup(marked.root, alignment)
     writer = PartWriter(marked, translation.text, alignment, document)
-    escapes = (lambda text, _: document.encode(text), document.escape)
-    return tuple(writer.written(*options) for options in itertools.product(escapes, (False, True)))
+    return (
+        writer.written(lambda text, _: document.encode(text)),
+        writer.written(document.escape, is_spaced=True),
+    )
 
 
 def _join(
     document: Document, translations: Sequence[Sequence[TranslatedSegment]]
 ) -> DocumentTranslation:
-    """Return the document with each sentence replaced by its translation.
-
-    Args:
-        document: the document.
-        translations: the translated parts of each sentence.
-    """
+    """Return the document with each sentence replaced by its translation."""
     sentences = [_written_sentence(document.text, parts) for parts in translations]
     choices = choose_writings(document, sentences)
     span = (0, len(document.text))

@@ -33,13 +33,7 @@ class WrittenSentence(NamedTuple):
 def written_pieces(
     text: str, sentences: Sequence[WrittenSentence], choices: Sequence[int], passage: Span
 ) -> list[str]:
-    """Return a passage of a document with translated sentences.
-
-    Args:
-        text: the document.
-        sentences: the sentences in the passage.
-        choices: the index of the writing of each sentence.
-        passage: the passage is text[start:end].
+    """Return a passage of a document with the chosen writing of each of its sentences.
 
     Returns:
         The text before each sentence, each followed by the sentence, and the text after the last.
@@ -65,12 +59,7 @@ def _is_unspaced(text: str, position: int) -> bool:
 
 
 def choose_writings(document: Document, sentences: Sequence[WrittenSentence]) -> list[int]:
-    """Return the index of the writing of each sentence that keeps the structure of the document.
-
-    Args:
-        document: the document.
-        sentences: its sentences.
-    """
+    """Return the index of the writing of each sentence that keeps the structure of the document."""
     whole = Passage(document, sentences, (0, len(document.text)))
     choices = [0] * len(sentences)
     if whole.keeps_structure(choices):
@@ -119,11 +108,7 @@ class Passage:
         return list(itertools.chain(*ordered))
 
     def keeps_structure(self, choices: Sequence[int]) -> bool:
-        """Return whether the passage has the structure of the source.
-
-        Args:
-            choices: the index of the writing of each sentence.
-        """
+        """Return whether the passage has the structure of the source."""
         pieces = written_pieces(self._document.text, self.sentences, choices, self._span)
         return self._ordered_structure("".join(pieces)) == self._structure
 
@@ -132,9 +117,6 @@ class Passage:
 
         Sentences keep their source until they are read in the passage without a change of its
         structure. Where they change it, each half of them is tried.
-
-        Args:
-            choices: the index of the first writing of each sentence to try.
         """
         tried = list(choices)
         chosen = [len(sentence.writings) - 1 for sentence in self.sentences]
@@ -153,9 +135,4 @@ class Passage:
             else:
                 tried[first] += 1
                 waiting.append((first, last))
-        if waiting:
-            candidates = [*chosen]
-            for first, last in waiting:
-                candidates[first:last] = [max(0, chosen[n] - 1) for n in range(first, last)]
-            chosen = candidates if self.keeps_structure(candidates) else chosen
         return chosen

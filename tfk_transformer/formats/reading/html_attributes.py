@@ -3,7 +3,7 @@
 import html
 import re
 from bisect import bisect_right
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from tfk_transformer.formats.documents.results import DocumentTranslation
@@ -54,28 +54,32 @@ class TranslatedAttributes(NamedTuple):
         return position + (self.shifts[value - 1] if value else 0)
 
 
+def attribute_texts(document: str) -> list[str]:
+    """Return the texts of the attributes of an HTML document that people read."""
+    values = (value for value in _values(document) if not value.is_language)
+    return [" ".join(value.text.split()) for value in values]
+
+
 def translate_attributes(
-    document: str,
-    translate: Callable[[list[str]], list[str]] | None,
-    target_language: str | None = None,
+    document: str, translations: Sequence[str] | None, target_language: str | None = None
 ) -> TranslatedAttributes:
     """Translate the attributes of an HTML document that people read.
 
     Args:
         document: the document.
-        translate: translates texts; None keeps the attributes, except for the language.
+        translations: the translations of `attribute_texts`; None keeps the attributes, except for
+            the language.
         target_language: the value of `lang` of the element `html`; None keeps it.
     """
-    is_changed = {True: target_language is not None, False: translate is not None}
+    is_changed = {True: target_language is not None, False: translations is not None}
     values = [value for value in _values(document) if is_changed[value.is_language]]
-    texts = [" ".join(value.text.split()) for value in values if not value.is_language]
-    translations = iter(translate(texts) if translate and texts else [])
+    texts = iter(translations or ())
     pieces: list[str] = []
     ends: list[int] = []
     shifts: list[int] = []
     done = end = 0
     for value in values:
-        new = (target_language or "") if value.is_language else next(translations)
+        new = (target_language or "") if value.is_language else next(texts)
         written = _quoted(new, document[value.start])
         pieces += [document[done : value.start], written]
         end += value.start - done + len(written)

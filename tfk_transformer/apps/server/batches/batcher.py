@@ -1,6 +1,5 @@
 """Dynamic batching: one call of the model runs the texts of several requests with equal work."""
 
-import asyncio
 import contextlib
 import threading
 import time
@@ -9,40 +8,24 @@ from typing import Any, TypeAlias
 
 from tfk_transformer.apps.server.batches.request_queue import QueuedRequest, RequestQueue
 from tfk_transformer.apps.server.batches.work import (
-    Outcome,
-    TextProblem,
     Work,
     expensive_texts,
     full_queue,
-    late_answer,
 )
-from tfk_transformer.text.outcome import TextError
+from tfk_transformer.text.outcome import Outcome
 
-# (work, texts, target texts) -> results.
-Run: TypeAlias = Callable[[Work, Sequence[str], Sequence[str]], Sequence[Any]]
+# (work, texts, target texts) -> the outcome of each text.
+Run: TypeAlias = Callable[[Work, Sequence[str], Sequence[str]], Sequence[Outcome[Any]]]
 
 # The cost of a batch is at most `max_batch` times this cost: a beam size of 4 and 32 tokens. With
 # larger beams or longer texts, a batch has fewer texts.
 COST_PER_TEXT = 4 * 32
 
 
-class _Request(QueuedRequest):
-    """A request that waits for its outcomes."""
-
-    def __init__(
-        self, work: Work, texts: Sequence[str], target_texts: Sequence[str], client: str
-    ) -> None:
-        super().__init__(work, texts, target_texts, client, time.monotonic())
-        self.outcomes: list[Outcome] = [None] * len(texts)
-        self.missing = len(texts)
-        self.loop = asyncio.get_running_loop()
-        self.done: asyncio.Future[None] = self.loop.create_future()
+_Text: TypeAlias = tuple[QueuedRequest, int]  # the request, and the index of one of its texts
 
 
-_Text: TypeAlias = tuple[_Request, int]  # the request, and the index of one of its texts
-
-
-def _wake(requests: Sequence[_Request]) -> None:
+def _wake(requests: Sequence[QueuedRequest]) -> None:
     """Continue the coroutines that wait for these requests."""
     for request in requests:
         if not request.done.done():
@@ -82,7 +65,7 @@ class Batcher:
         self._max_delay = max_delay
         self._max_queue = max_queue
         self._max_cost = max_cost
-        self._queue = RequestQueue[_Request]()
+        self._queue = RequestQueue()
         self._condition = threading.Condition()
         self._outcome_lock = threading.Lock()
         self._stopping = False
@@ -105,36 +88,24 @@ class Batcher:
         work: Work,
         texts: Sequence[str],
         target_texts: Sequence[str],
-        timeout: float,
         client: str = "",
-    ) -> list[Outcome]:
-        """Return the result of each text, or its `TextProblem`.
+    ) -> list[Outcome[Any]]:
+        """Return the outcome of each text.
 
         If the coroutine is canceled, the texts that still wait leave the queue.
 
-        Args:
-            work: the task and its settings.
-            texts: the texts.
-            target_texts: the prefix or target of each text, or "".
-            timeout: maximum number of seconds.
-            client: who sent the texts, such as an address. Clients share the model fairly.
-
         Raises:
-            HTTPException: 422 if the texts cost too much, 429 if too many texts wait, 504 after
-                `timeout`.
+            HTTPException: 422 if the texts cost too much, 429 if too many texts wait.
             Exception: an error of the model.
         """
         if not texts:
             return []
-        request = _Request(work, texts, target_texts, client)
+        request = QueuedRequest(work, texts, target_texts, client)
         if request.cost > self._max_cost:
             raise expensive_texts(self._max_cost, request.cost)
         self._enqueue(request)
         try:
-            async with asyncio.timeout(timeout):
-                await request.done
-        except TimeoutError:
-            raise late_answer(timeout) from None
+            await request.done
         finally:
             if request.waiting:
                 with self._condition:
@@ -152,7 +123,7 @@ class Batcher:
         for thread in self._threads:
             thread.join()
 
-    def _enqueue(self, request: _Request) -> None:
+    def _enqueue(self, request: QueuedRequest) -> None:
         with self._condition:
             if self.queued + request.waiting > self._max_queue:
                 raise full_queue(self._max_queue, self.queued, request.waiting, "texts")
@@ -196,51 +167,30 @@ class Batcher:
         begin = max(self._queue.first_arrival, self._last_end)
         return max(0, begin + self._max_delay - time.monotonic())
 
-    def _run_batch(self, batch: Sequence[_Text]) -> list[Outcome]:
-        """Run a batch, and return its outcomes.
+    def _run_batch(self, batch: Sequence[_Text]) -> Sequence[Any]:
+        """Run a batch, and return its outcomes, or the error of the model for each text.
 
         If the whole batch fails, each request runs separately, so that no request makes another
         request fail.
         """
         try:
-            return list(
-                self._run(
-                    batch[0][0].work,
-                    [request.texts[index] for request, index in batch],
-                    [request.target_texts[index] for request, index in batch],
-                )
+            return self._run(
+                batch[0][0].work,
+                [request.texts[index] for request, index in batch],
+                [request.target_texts[index] for request, index in batch],
             )
-        except TextError as error:
-            return self._run_without_bad_texts(batch, error)
         except Exception as error:
-            positions: dict[_Request, list[int]] = {}
+            positions: dict[QueuedRequest, list[int]] = {}
             for position, (request, _) in enumerate(batch):
                 positions.setdefault(request, []).append(position)
             if len(positions) == 1:
                 return [error] * len(batch)
-            outcomes: list[Outcome] = [None] * len(batch)
-            for chosen in positions.values():
-                request_outcomes = self._run_batch([batch[position] for position in chosen])
-                for position, outcome in zip(chosen, request_outcomes, strict=True):
-                    outcomes[position] = outcome
-            return outcomes
+            outcomes: dict[int, Any] = {}
+            for rows in positions.values():
+                outcomes |= zip(rows, self._run_batch([batch[row] for row in rows]), strict=True)
+            return [outcomes[position] for position in range(len(batch))]
 
-    def _run_without_bad_texts(self, batch: Sequence[_Text], error: TextError) -> list[Outcome]:
-        """Return the outcomes of a batch with texts that the model cannot process.
-
-        The other texts run again if the error does not contain their results.
-        """
-        outcomes: dict[int, Outcome] = dict(error.results)
-        outcomes |= {index: TextProblem(reason) for index, reason in error.reasons.items()}
-        rest = [index for index in range(len(batch)) if index not in outcomes]
-        if len(rest) == len(batch):
-            return [error] * len(batch)
-        if rest:
-            rest_outcomes = self._run_batch([batch[index] for index in rest])
-            outcomes |= zip(rest, rest_outcomes, strict=True)
-        return [outcomes[index] for index in range(len(batch))]
-
-    def _store_outcomes(self, batch: Sequence[_Text], outcomes: Sequence[Outcome]) -> None:
+    def _store_outcomes(self, batch: Sequence[_Text], outcomes: Sequence[Any]) -> None:
         """Store the outcomes of a batch, and continue the requests that are complete.
 
         All requests share one call of the event loop, which costs a system call.

@@ -15,10 +15,6 @@ async def while_connected(request: Request, work: Awaitable[T]) -> T:
     The future `departure` in the scope of the request is done when the client leaves. A task that
     waits for the message http.disconnect would make every request slower.
 
-    Args:
-        request: the request.
-        work: computes the answer.
-
     Raises:
         ClientDisconnect: if the client leaves first.
     """

@@ -1,40 +1,40 @@
 """The queue of requests, and the order in which their texts run."""
 
+import asyncio
+import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, KeysView, Sequence
-from typing import Generic, TypeVar
+from typing import Any
 
 from tfk_transformer.apps.server.batches.work import Work, text_costs
 
 
 class QueuedRequest:
-    """The texts of a request that wait for the model.
+    """The texts of a request that wait for the model, and their outcomes.
 
     Args:
         work: the task and its settings.
         texts: the texts, at least one.
         target_texts: the prefix or target of each text, or "".
         client: who sent the request, such as an address.
-        arrived: the time of arrival in seconds.
     """
 
     def __init__(
-        self,
-        work: Work,
-        texts: Sequence[str],
-        target_texts: Sequence[str],
-        client: str,
-        arrived: float,
+        self, work: Work, texts: Sequence[str], target_texts: Sequence[str], client: str
     ) -> None:
         self.work = work
         self.texts = texts
         self.target_texts = target_texts
         self.client = client
-        self.arrived = arrived
+        self.arrived = time.monotonic()
         self.costs = text_costs(work, texts)
         self.cost = sum(self.costs)
         self.cost_waiting = self.cost
         self.taken = 0  # the number of texts that are in a batch already; they are the first ones
+        self.outcomes: list[Any] = [None] * len(texts)  # outcomes, or errors of the model
+        self.missing = len(texts)
+        self.loop = asyncio.get_running_loop()
+        self.done: asyncio.Future[None] = self.loop.create_future()
 
     @property
     def waiting(self) -> int:
@@ -49,10 +49,8 @@ class QueuedRequest:
 
 OLDEST_EVERY = 3  # one of this many batches begins with the oldest request
 
-AnyRequest = TypeVar("AnyRequest", bound=QueuedRequest)
 
-
-class RequestQueue(Generic[AnyRequest]):
+class RequestQueue:
     """Requests that wait, and the texts to run next.
 
     Two orders take turns, so that a request is neither overtaken forever nor delayed for long by
@@ -68,8 +66,8 @@ class RequestQueue(Generic[AnyRequest]):
     """
 
     def __init__(self) -> None:
-        self._requests: dict[AnyRequest, None] = {}  # in the order of arrival
-        self._by_work: dict[Work, dict[AnyRequest, None]] = {}
+        self._requests: dict[QueuedRequest, None] = {}  # in the order of arrival
+        self._by_work: dict[Work, dict[QueuedRequest, None]] = {}
         self._client_costs: Counter[str] = Counter()  # of all texts of the waiting requests
         self._batches = 0
         self.texts = 0
@@ -79,7 +77,7 @@ class RequestQueue(Generic[AnyRequest]):
         return len(self._requests)
 
     @property
-    def requests(self) -> KeysView[AnyRequest]:
+    def requests(self) -> KeysView[QueuedRequest]:
         """The waiting requests, in the order of arrival."""
         return self._requests.keys()
 
@@ -88,14 +86,14 @@ class RequestQueue(Generic[AnyRequest]):
         """The time at which the oldest request arrived. The queue must not be empty."""
         return next(iter(self._requests)).arrived
 
-    def add(self, request: AnyRequest) -> None:
+    def add(self, request: QueuedRequest) -> None:
         """Add a request."""
         self._requests[request] = None
         self._by_work.setdefault(request.work, {})[request] = None
         self._client_costs[request.client] += request.cost
         self.texts += request.waiting
 
-    def remove(self, request: AnyRequest) -> None:
+    def remove(self, request: QueuedRequest) -> None:
         """Remove a request, if it still waits."""
         if request not in self._requests:
             return
@@ -108,7 +106,7 @@ class RequestQueue(Generic[AnyRequest]):
             del self._client_costs[request.client]
         self.texts -= request.waiting
 
-    def take(self, max_texts: int, max_cost: int) -> list[tuple[AnyRequest, int]]:
+    def take(self, max_texts: int, max_cost: int) -> list[tuple[QueuedRequest, int]]:
         """Remove the texts of the next batch, and return the request and the index of each.
 
         Args:
@@ -131,15 +129,15 @@ class RequestQueue(Generic[AnyRequest]):
                 self.remove(request)
         return batch
 
-    def _oldest_requests(self) -> list[AnyRequest]:
+    def _oldest_requests(self) -> list[QueuedRequest]:
         """Return the requests with the work of the oldest, in the order of arrival."""
         return list(self._by_work[next(iter(self._requests)).work])
 
-    def _cheapest_requests(self) -> list[AnyRequest]:
+    def _cheapest_requests(self) -> list[QueuedRequest]:
         """Return the requests of equal work that come first in the first order, sorted by it."""
         clients = self._client_costs
 
-        def priority(request: AnyRequest) -> tuple[int, int]:
+        def priority(request: QueuedRequest) -> tuple[int, int]:
             return clients[request.client], request.cost
 
         def work_priority(work: Work) -> tuple[int, float]:
@@ -151,16 +149,9 @@ class RequestQueue(Generic[AnyRequest]):
 
 
 def _first_texts(
-    requests: Iterable[AnyRequest], max_texts: int, max_cost: int, further_cost: int
-) -> Iterator[tuple[AnyRequest, int]]:
-    """Yield the request and the index of each text of a batch, which has at least one text.
-
-    Args:
-        requests: the requests in their order.
-        max_texts: maximum number of texts.
-        max_cost: maximum cost of the texts.
-        further_cost: maximum cost of the texts that are not the first ones of their requests.
-    """
+    requests: Iterable[QueuedRequest], max_texts: int, max_cost: int, further_cost: int
+) -> Iterator[tuple[QueuedRequest, int]]:
+    """Yield the request and the index of each text of a batch, which has at least one text."""
     count = 0
     for request in requests:
         for index in range(request.taken, len(request.texts)):

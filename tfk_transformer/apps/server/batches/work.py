@@ -1,7 +1,7 @@
 """The work of a request: its task, its settings, and its cost for the model."""
 
 from collections.abc import Sequence
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Any, Literal, NamedTuple
 
 from starlette.exceptions import HTTPException
 
@@ -11,19 +11,14 @@ CHARACTERS_PER_TOKEN = 4  # about, in languages with letters
 
 
 class Work(NamedTuple):
-    """A task of the model and its settings. Texts of equal work can share a batch."""
+    """A task of the model and its settings. Texts of equal work can share a batch.
 
-    task: Literal["translate", "score", "classify"]
+    "sentences" are translated except for the characters that the vocabulary lacks. "translate"
+    translates each text exactly as it is.
+    """
+
+    task: Literal["sentences", "translate", "score", "classify"]
     settings: tuple[tuple[str, Any], ...] = ()  # search settings by name, sorted
-
-
-class TextProblem(NamedTuple):
-    """The outcome of a text that the model cannot process."""
-
-    reason: str
-
-
-Outcome: TypeAlias = Any  # a result of the model, a `TextProblem`, or an Exception
 
 
 def text_costs(work: Work, texts: Sequence[str]) -> list[int]:
@@ -34,7 +29,7 @@ def text_costs(work: Work, texts: Sequence[str]) -> list[int]:
     settings = dict(work.settings)
     beam_size = settings.get("beam_size", SearchSettings.beam_size)
     min_length = settings.get("min_length", SearchSettings.min_length)
-    if work.task != "translate":
+    if work.task in ("score", "classify"):
         beam_size = 1
     return [beam_size * max(len(text) // CHARACTERS_PER_TOKEN + 1, min_length) for text in texts]
 
@@ -59,14 +54,7 @@ def late_answer(timeout: float) -> HTTPException:
 
 
 def full_queue(maximum: int, waiting: int, added: int, content: str) -> HTTPException:
-    """Return the error for texts for which a queue has no room.
-
-    Args:
-        maximum: the size of the queue.
-        waiting: the number of texts in it.
-        added: the number of further texts.
-        content: what the queue holds, such as "texts".
-    """
+    """Return the error for texts for which a queue has no room."""
     return HTTPException(
         429,
         f"queue: expected at most {maximum} {content}, got {waiting} that wait and {added} more; "

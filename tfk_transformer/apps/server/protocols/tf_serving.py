@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from tfk_transformer.apps.server.answers import answer, to_json
-from tfk_transformer.apps.server.batches.work import Outcome, TextProblem, Work
+from tfk_transformer.apps.server.batches.work import Work
 from tfk_transformer.apps.server.bodies import Body, parse_body, read_body
 from tfk_transformer.apps.server.routes import REASONS, DescribedRoute
 from tfk_transformer.apps.server.served_model import NO_SCORE, ServedModel
@@ -19,6 +19,7 @@ from tfk_transformer.config.search_settings import setting_rules, settings_of_nu
 from tfk_transformer.config.words import nearest, shorten
 from tfk_transformer.inference import signatures
 from tfk_transformer.inference.signatures import Signature, TensorSignature
+from tfk_transformer.text.outcome import Outcome, Refused
 
 TRANSLATOR_METADATA = {
     name: signatures.SAVED_MODEL[name] for name in ("serving_default", "translate", "score")
@@ -222,21 +223,21 @@ def _decode_text(value: Any) -> str | None:
     return value if isinstance(value, str) else None
 
 
-def _hypotheses(outcome: Outcome, n_best: int) -> list[tuple[str, float]]:
+def _hypotheses(outcome: Outcome[Any], n_best: int) -> list[tuple[str, float]]:
     """Return the texts and scores of the hypotheses of a text.
 
     A text that the model cannot process has the score NaN, as in a SavedModel.
     """
-    if isinstance(outcome, TextProblem):
+    if isinstance(outcome, Refused):
         return [("", math.nan)] * n_best
     hypotheses = [(hypothesis.text, hypothesis.score) for hypothesis in outcome.hypotheses]
     return hypotheses + [("", NO_SCORE)] * (n_best - len(hypotheses))
 
 
-def _scores(outcomes: Sequence[Outcome]) -> dict[str, list[Any]]:
+def _scores(outcomes: Sequence[Outcome[Any]]) -> dict[str, list[Any]]:
     rows = [
         (math.nan, [], [])
-        if isinstance(outcome, TextProblem)
+        if isinstance(outcome, Refused)
         else (outcome.log_probability, outcome.tokens, outcome.token_log_probs)
         for outcome in outcomes
     ]
@@ -250,10 +251,12 @@ def _scores(outcomes: Sequence[Outcome]) -> dict[str, list[Any]]:
     }
 
 
-def _classifications(outcomes: Sequence[Outcome], labels: Sequence[str]) -> dict[str, list[Any]]:
+def _classifications(
+    outcomes: Sequence[Outcome[Any]], labels: Sequence[str]
+) -> dict[str, list[Any]]:
     rows = [
         ("", math.nan, [math.nan] * len(labels))
-        if isinstance(outcome, TextProblem)
+        if isinstance(outcome, Refused)
         else (outcome.label, outcome.probability, list(outcome.probabilities.values()))
         for outcome in outcomes
     ]

@@ -1,48 +1,47 @@
 """Texts of several sentences, long sentences and unknown characters."""
 
 from pathlib import Path
+from types import SimpleNamespace
 
-import numpy as np
 import pytest
 
-from tfk_transformer.inference.text_translation import translate_readable, translate_texts
+from tfk_transformer.inference.conveyor import text_road, translate_sentences
 from tfk_transformer.pipelines.translator import Translator
-from tfk_transformer.text.outcome import TextError, refuse_long_texts
+from tfk_transformer.text.outcome import Refused, too_long
 from tfk_transformer.text.results import Hypothesis, Translation
+from tfk_transformer.text.road import Sentences, drive
 
 MAX_LENGTH = 5
 SAVED_BUNDLE = Path(__file__).parents[1] / "saved_files" / "bundle"
 
 
 class UpperCase:
-    """A translator to upper case. A sentence may have 5 words; the score is the words' number."""
+    """A search for upper case. A sentence may have 5 words; the score is the words' number."""
 
-    def __init__(self):
+    def __init__(self, characters=None, terms=()):
         self.calls = []
+        self.runtime = SimpleNamespace(characters=characters)
+        self.terms = frozenset(terms)
 
-    def __call__(self, sentences, prefixes):
-        self.calls.append(list(sentences))
-        scores = [
-            np.nan if len(sentence.split()) + len(prefix.split()) > MAX_LENGTH else -len(prefix)
-            for sentence, prefix in zip(sentences, prefixes, strict=True)
-        ]
-        results = [
-            Translation(
+    def translate(self, sentences):
+        self.calls.append(list(sentences.texts))
+        return [
+            too_long(sentence, MAX_LENGTH)
+            if len(sentence.split()) + len(prefix.split()) > MAX_LENGTH
+            else Translation(
                 sentence,
                 [
                     Hypothesis(prefix + sentence.upper(), float(-len(sentence.split()))),
                     Hypothesis(prefix + sentence.title(), -9.0),
                 ],
             )
-            for sentence, prefix in zip(sentences, prefixes, strict=True)
+            for sentence, prefix in zip(sentences.texts, sentences.prefixes, strict=True)
         ]
-        refuse_long_texts(sentences, results, scores, MAX_LENGTH)
-        return results
 
 
-def translated(texts, prefixes=None, translate=None):
+def translated(texts, prefixes=None, search=None):
     prefixes = prefixes or [""] * len(texts)
-    return translate_texts(translate or UpperCase(), texts, prefixes, "en", MAX_LENGTH)
+    return drive(text_road(texts, prefixes, "en", MAX_LENGTH), (search or UpperCase()).translate)
 
 
 def test_sentences_are_joined_with_their_whitespace():
@@ -60,14 +59,14 @@ def test_sentences_are_joined_with_their_whitespace():
 
 
 def test_sentences_of_all_texts_share_a_call():
-    translate = UpperCase()
-    translated(["One. Two.", "Three."], translate=translate)
-    assert translate.calls == [["One.", "Two.", "Three."]]
+    search = UpperCase()
+    translated(["One. Two.", "Three."], search=search)
+    assert search.calls == [["One.", "Two.", "Three."]]
 
 
 def test_single_sentences_keep_their_result():
     (result,) = translated(["One dog."])
-    assert result == UpperCase()(["One dog."], [""])[0]
+    assert [result] == UpperCase().translate(Sentences(["One dog."], [""]))
 
 
 def test_prefixes_begin_the_first_sentence():
@@ -83,68 +82,68 @@ def test_long_sentences_are_translated_in_parts():
 
 
 def test_endless_sentences_are_cut_before_they_are_run():
-    translate = UpperCase()
-    (result,) = translated(["a" * 1000], translate=translate)
+    search = UpperCase()
+    (result,) = translated(["a" * 1000], search=search)
     assert result.text == "A" * 1000
-    assert max(len(sentence) for call in translate.calls for sentence in call) <= 80
+    assert max(len(sentence) for call in search.calls for sentence in call) <= 80
 
 
 def test_texts_that_cannot_be_cut_are_refused():
     prefix = "a b c d e f "
-    with pytest.raises(TextError, match=r"^texts: .* got more in 1: number 2 \('One") as caught:
-        translated(["Two. Three.", "One dog.", "Four."], ["", prefix, ""])
-    assert caught.value.results.keys() == {0, 2}
-    assert caught.value.results[0].text == "TWO. THREE."
+    first, refused, last = translated(["Two. Three.", "One dog.", "Four."], ["", prefix, ""])
+    assert refused == too_long("One dog.", MAX_LENGTH)
+    assert (first.text, last.text) == ("TWO. THREE.", "FOUR.")
 
 
-def test_settings_are_checked_without_texts():
-    translate = UpperCase()
-    assert translated([], translate=translate) == [] and translate.calls == [[]]
+def test_no_texts_need_no_search():
+    search = UpperCase()
+    assert translated([], search=search) == [] and search.calls == []
 
 
-def sentences_with(characters, sentences, translate):
-    return translate_readable(translate, sentences, [""] * len(sentences), characters, MAX_LENGTH)
+def outcomes_of(search, texts, prefixes=None):
+    return translate_sentences(search, Sentences(texts, prefixes or [""] * len(texts)))
 
 
 def test_marks_alone_stay_unchanged():
-    translate = UpperCase()
-    results = sentences_with(None, ["-", "one", "...", "«»"], translate)
+    search = UpperCase()
+    results = outcomes_of(search, ["-", "one", "...", "«»"])
     assert [result.text for result in results] == ["-", "ONE", "...", "«»"]
     assert [result.score for result in results] == [0, -1, 0, 0]
-    assert translate.calls == [["one"]]
+    assert search.calls == [["one"]]
 
 
 def test_unknown_characters_are_put_back_and_counted():
-    translate = UpperCase()
-    results = sentences_with(set("onetwo "), ["😀 one two", "🎉🎉", "two"], translate)
+    search = UpperCase(set("onetwo "))
+    results = outcomes_of(search, ["😀 one two", "🎉🎉", "two"])
     assert [result.text for result in results] == ["😀 ONE TWO", "🎉🎉", "TWO"]
     assert [result.kept_characters for result in results] == [1, 2, 0]
     assert [result.source for result in results] == ["😀 one two", "🎉🎉", "two"]
-    assert translate.calls == [["one two", "two"]]
+    assert search.calls == [["one two", "two"]]
 
 
-def test_refused_sentences_have_their_own_numbers():
-    with pytest.raises(TextError, match=r"got more in 1: number 3 \('a b c d e f") as caught:
-        sentences_with(None, ["-", "one", "a b c d e f", "two"], UpperCase())
-    assert {i: result.text for i, result in caught.value.results.items()} == {
-        0: "-",
-        1: "ONE",
-        3: "TWO",
-    }
+def test_a_refused_sentence_leaves_the_others():
+    outcomes = outcomes_of(UpperCase(), ["-", "one", "a b c d e f", "two"])
+    assert isinstance(outcomes[2], Refused)
+    assert [outcomes[index].text for index in (0, 1, 3)] == ["-", "ONE", "TWO"]
 
 
 def test_glossary_terms_stay_in_the_search():
-    translate = UpperCase()
-    results = translate_readable(
-        translate, ["Привет one €"], [""], set("one "), MAX_LENGTH, exempt=set("Привет")
-    )
-    assert translate.calls == [["Привет one"]]
-    assert results[0].text == "ПРИВЕТ ONE €"
+    search = UpperCase(set("one "), terms="Привет")
+    (result,) = outcomes_of(search, ["Привет one €"])
+    assert search.calls == [["Привет one"]]
+    assert result.text == "ПРИВЕТ ONE €"
 
 
 def test_forced_beginnings_stay_in_front():
-    results = translate_readable(UpperCase(), ["😀 one"], ["> "], set("one "), MAX_LENGTH)
-    assert results[0].text == "> 😀 ONE"
+    (result,) = outcomes_of(UpperCase(set("one ")), ["😀 one"], ["> "])
+    assert result.text == "> 😀 ONE"
+
+
+def test_settings_are_checked_without_texts():
+    translator = Translator.load(SAVED_BUNDLE)
+    assert translator.translate([]) == []
+    with pytest.raises(ValueError, match="^beam_size: expected"):
+        translator.translate([], beam_size=0)
 
 
 @pytest.mark.parametrize(("source_language", "count"), [("de", 1), (None, 2)])

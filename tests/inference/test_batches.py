@@ -4,22 +4,15 @@ import threading
 import numpy as np
 import pytest
 
-from tfk_transformer.inference.text_batches import LONG_TEXT as LONG
-from tfk_transformer.inference.text_batches import check_texts, run_in_batches
-from tfk_transformer.text.outcome import refuse_long_texts
+from tfk_transformer.inference.batches import LONG_TEXT as LONG
+from tfk_transformer.inference.batches import run_in_batches
+from tfk_transformer.text.outcome import check_texts
 from tfk_transformer.text.results import Hypothesis, Translation, to_hypotheses
 
-NAN = float("nan")
 
-
-def to_translations(texts, rows, max_length):
-    """Return the translations of a search's rows, as `BaseTranslator.translate` does."""
-    translations = [
-        Translation(text, to_hypotheses(*row)) for text, row in zip(texts, rows, strict=True)
-    ]
-    scores = [translation.score for translation in translations]
-    refuse_long_texts(texts, translations, scores, max_length)
-    return translations
+def to_translations(texts, rows):
+    """Return the translations of a search's rows."""
+    return [Translation(text, to_hypotheses(*row)) for text, row in zip(texts, rows, strict=True)]
 
 
 def test_translation_has_best_text():
@@ -125,7 +118,7 @@ def test_rows_become_translations():
         (np.array([b"sch\xc3\xb6n", b"gut"], object), np.array([-0.5, -0.75], "float32")),
         (["two", "2"], [-0.25, -1.5]),
     ]
-    assert to_translations(["nice", "zwei"], rows, 7) == [
+    assert to_translations(["nice", "zwei"], rows) == [
         Translation("nice", [Hypothesis("schön", -0.5), Hypothesis("gut", -0.75)]),
         Translation("zwei", [Hypothesis("two", -0.25), Hypothesis("2", -1.5)]),
     ]
@@ -133,37 +126,17 @@ def test_rows_become_translations():
 
 def test_scores_are_plain_numbers():
     (translation,) = to_translations(
-        ["a"], [(np.array(["b"], object), np.array([-0.5], "float32"))], 7
+        ["a"], [(np.array(["b"], object), np.array([-0.5], "float32"))]
     )
     assert (type(translation.score), type(translation.text)) == (float, str)
 
 
 def test_unused_beams_are_dropped():
     scores = [-3.0, -1e9, -4e8, -1e9 / 1.5]
-    (translation,) = to_translations(["a"], [(["b", "", "c", ""], scores)], 7)
+    (translation,) = to_translations(["a"], [(["b", "", "c", ""], scores)])
     assert translation.hypotheses == [Hypothesis("b", -3.0), Hypothesis("c", -4e8)]
 
 
 def test_one_hypothesis_always_stays():
-    (translation,) = to_translations(["a"], [(["", ""], [-1e9, -1e9])], 7)
+    (translation,) = to_translations(["a"], [(["", ""], [-1e9, -1e9])])
     assert translation.hypotheses == [Hypothesis("", -1e9)]
-
-
-def test_long_texts_are_named():
-    texts = ["ja", "sehr " * 11, "nein", "zu lang"]
-    rows = [([""], [score]) for score in (-0.5, NAN, -0.5, NAN)]
-    problem = (
-        "texts: expected at most 7 tokens each, got more in 2: number 2 ('sehr sehr sehr sehr sehr "
-        "sehr …', 11 words), "
-        "number 4 ('zu lang…', 2 words); split them into sentences."
-    )
-    with pytest.raises(ValueError, match=f"^{re.escape(problem)}$"):
-        to_translations(texts, rows, 7)
-
-
-def test_only_three_texts_are_named():
-    with pytest.raises(
-        ValueError,
-        match=r"got more in 5: number 1 .*, number 2 .*, number 3 \('c…', 1 words\); split",
-    ):
-        to_translations(list("abcde"), [([""], [NAN])] * 5, 7)

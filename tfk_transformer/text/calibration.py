@@ -90,12 +90,6 @@ def with_confidences(
 
     Blank texts, and translations with a forced beginning, whose scores exclude it, have none.
 
-    Args:
-        translations: the results of a search.
-        prefixes: the forced beginning of each translation, or "".
-        calibration: the calibration of the model. None: no translation has a confidence.
-        settings: the settings of the search.
-        rules: the rules of the settings, with the model's defaults.
     """
     if calibration is None or not keeps_scores(settings, rules):
         return list(translations)

@@ -1,0 +1,77 @@
+"""Group texts into batches by length, run the batches, and restore the order."""
+
+import logging
+import math
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+# In characters, about 60 tokens. Batches of longer texts contain fewer texts, since time and memory
+# depend on tokens.
+LONG_TEXT = 250
+LOG = logging.getLogger(__name__)
+
+
+def run_in_batches(
+    texts: Sequence[str],
+    batch_size: int,
+    run: Callable[..., Sequence[Any]],
+    *columns: Sequence[Any],
+    concurrency: int = 1,
+) -> list[tuple[Any, ...]]:
+    """Run texts of similar length together, and return each text's row of the results, in order.
+
+    Args:
+        texts: the texts.
+        batch_size: number of texts in a batch. A batch has fewer texts if they are long, see
+            `LONG_TEXT`, or if a thread would have no batch.
+        run: maps the texts of a batch to arrays with one row for each text.
+        *columns: further values for each text, which are further arguments of `run`.
+        concurrency: number of batches that run at the same time, each on its own thread.
+    """
+    if batch_size < 1:
+        raise ValueError(f"batch_size: expected at least 1, got {batch_size}.")
+    share = max(1, math.ceil(len(texts) / concurrency))
+    batches = list(_batches([len(text) for text in texts], min(batch_size, share)))
+    # The longest batches run first: the last batch, during which other threads are idle, is short.
+    batches.reverse()
+
+    def run_batch(batch: list[int]) -> Sequence[Any]:
+        return run(*([values[i] for i in batch] for values in (texts, *columns)))
+
+    results: list[tuple[Any, ...]] = [()] * len(texts)
+    done = 0
+    with ThreadPoolExecutor(concurrency) as threads:
+        try:
+            outputs = (
+                threads.map(run_batch, batches) if concurrency > 1 else map(run_batch, batches)
+            )
+            for batch, arrays in zip(batches, outputs, strict=True):
+                for i, row in zip(batch, zip(*arrays, strict=True), strict=True):
+                    results[i] = row
+                done += len(batch)
+                LOG.debug(
+                    "%d of %d texts", done, len(texts), extra={"done": done, "total": len(texts)}
+                )
+        except BaseException:
+            # Otherwise Ctrl-C would wait for all batches.
+            threads.shutdown(wait=False, cancel_futures=True)
+            raise
+    return results
+
+
+def _batches(lengths: Sequence[int], batch_size: int) -> Iterator[list[int]]:
+    """Yield the indices of texts of similar length.
+
+    A batch has at most `batch_size` texts, and at most `batch_size * LONG_TEXT` characters with
+    padding.
+    """
+    batch: list[int] = []
+    for index in sorted(range(len(lengths)), key=lengths.__getitem__):
+        characters = (len(batch) + 1) * lengths[index]
+        if batch and (len(batch) == batch_size or characters > batch_size * LONG_TEXT):
+            yield batch
+            batch = []
+        batch.append(index)
+    if batch:
+        yield batch

@@ -1,0 +1,164 @@
+"""The conveyor: texts of any length in, their outcomes out.
+
+A text is split into sentences. A sentence loses the characters that the vocabulary lacks, is
+searched together with others, and gets the characters back. If it is too long, it is cut in two,
+and its halves go with the next round. In the end, the sentences are joined.
+"""
+
+from collections.abc import Sequence
+from typing import Generic, Protocol, TypeVar
+
+from tfk_transformer.inference.runtime import TranslatorRuntime
+from tfk_transformer.text.calibration import lowest_confidence
+from tfk_transformer.text.kept_characters import ReadableText, is_lexical, take_out
+from tfk_transformer.text.outcome import Outcome, Refused, too_long
+from tfk_transformer.text.results import Hypothesis, Translation
+from tfk_transformer.text.road import Outcomes, Road, Sentences
+from tfk_transformer.text.splitting import SplitText, split_text
+
+Result = TypeVar("Result")
+# Pieces are rarely longer. A sentence with more characters per token is cut before it is tokenized.
+LONG_PIECE = 16
+
+
+class Search(Protocol):
+    """Translates sentences as they are, with or without a glossary."""
+
+    runtime: TranslatorRuntime
+    terms: frozenset[str]  # the characters of the terms, which the search must read
+
+    def translate(self, sentences: Sentences) -> Outcomes:
+        """Return the outcome of each sentence."""
+
+
+def text_road(
+    texts: Sequence[str], prefixes: Sequence[str], language: str, max_length: int
+) -> Road[list[Outcome[Translation]]]:
+    """Translate texts sentence by sentence; see `Road`.
+
+    A text is refused if a single character of it, or its prefix, is too long for the model.
+
+    """
+    split_texts: list[TextOnRoad[Translation]] = [
+        TextOnRoad(text, prefix, language, max_length)
+        for text, prefix in zip(texts, prefixes, strict=True)
+    ]
+    while waiting := [(text, index) for text in split_texts for index in text.waiting()]:
+        outcomes = yield Sentences(
+            [text.split.sentences[index] for text, index in waiting],
+            ["" if index else text.prefix for text, index in waiting],
+        )
+        for (text, index), outcome in reversed(list(zip(waiting, outcomes, strict=True))):
+            text.take(index, outcome)  # from the last one, since a cut moves those after it
+    return [
+        each.refused or join_translations(each.text, each.split, each.results)
+        for each in split_texts
+    ]
+
+
+class TextOnRoad(Generic[Result]):
+    """A text, and the results of its sentences so far."""
+
+    def __init__(self, text: str, prefix: str, language: str, max_length: int) -> None:
+        self.text = text
+        self.prefix = prefix
+        self.split = split_text(text, language)
+        self.refused: Refused | None = None
+        self._results: list[Result | None] = [None] * len(self.split.sentences)
+        self._max_length = max_length
+        index = 0
+        while index < len(self.split.sentences):
+            is_long = len(self.split.sentences[index]) > LONG_PIECE * max_length
+            if not (is_long and self._cut(index)):
+                index += 1
+
+    @property
+    def results(self) -> list[Result]:
+        """The results of all sentences, once none waits."""
+        return [result for result in self._results if result is not None]
+
+    def waiting(self) -> list[int]:
+        """Return the indices of the sentences without a result."""
+        if self.refused:
+            return []
+        return [index for index, result in enumerate(self._results) if result is None]
+
+    def take(self, index: int, outcome: Outcome[Result]) -> None:
+        """Take the outcome of a sentence. A sentence that was too long is cut in two."""
+        if not isinstance(outcome, Refused):
+            self._results[index] = outcome
+        elif not self._cut(index):
+            self.refused = too_long(self.text, self._max_length, outcome.argument)
+
+    def _cut(self, index: int) -> bool:
+        """Cut a sentence in two; return False if it has a single character."""
+        if not self.split.cut(index):
+            return False
+        self._results.insert(index, None)
+        return True
+
+
+def join_translations(
+    text: str, split: SplitText, translations: Sequence[Translation]
+) -> Translation:
+    """Return the translation of a text from the translations of its sentences."""
+    count = max(len(translation.hypotheses) for translation in translations)
+    kept = sum(translation.kept_characters for translation in translations)
+    hypotheses = []
+    for rank in range(count):
+        # A sentence with fewer hypotheses repeats its last one.
+        ranked = [
+            translation.hypotheses[min(rank, len(translation.hypotheses) - 1)]
+            for translation in translations
+        ]
+        joined = split.join([hypothesis.text for hypothesis in ranked])
+        if len(ranked) == 1:
+            hypotheses.append(ranked[0]._replace(text=joined))
+        else:
+            hypotheses.append(Hypothesis(joined, sum(hypothesis.score for hypothesis in ranked)))
+    sentences = translations if len(translations) > 1 else ()
+    return Translation(text, hypotheses, sentences, kept, lowest_confidence(translations))
+
+
+def translate_sentences(search: Search, sentences: Sentences) -> list[Outcome[Translation]]:
+    """Translate sentences, except for characters that the vocabulary lacks, which stay unchanged.
+
+    A sentence without a letter or a number stays unchanged. A sentence whose translation has a
+    forced beginning is translated as it is.
+    """
+    characters = search.runtime.characters
+    outcomes: dict[int, Outcome[Translation]] = {}
+    readable: dict[int, ReadableText] = {}
+    for index, (sentence, prefix) in enumerate(
+        zip(sentences.texts, sentences.prefixes, strict=True)
+    ):
+        text = take_out(sentence, None if prefix else characters, search.terms)
+        if prefix or any(map(is_lexical, text.text)) or not sentence.strip():
+            readable[index] = text
+        else:
+            outcomes[index] = Translation(
+                sentence, [Hypothesis(sentence, 0.0)], kept_characters=text.kept
+            )
+    searched = search.translate(
+        Sentences(
+            [text.text for text in readable.values()],
+            [sentences.prefixes[index] for index in readable],
+            sentences.attention,
+        )
+    )
+    for (index, text), outcome in zip(readable.items(), searched, strict=True):
+        outcomes[index] = _with_units(outcome, sentences.texts[index], text)
+    return [outcomes[index] for index in range(len(sentences.texts))]
+
+
+def _with_units(
+    outcome: Outcome[Translation], source: str, readable: ReadableText
+) -> Outcome[Translation]:
+    """Return an outcome with the characters that were kept out of the search."""
+    if isinstance(outcome, Refused) or not readable.units:
+        return outcome
+    hypotheses = [
+        hypothesis._replace(text=readable.put_back(hypothesis.text))
+        for hypothesis in outcome.hypotheses
+    ]
+    return outcome._replace(source=source, hypotheses=hypotheses, kept_characters=readable.kept)
