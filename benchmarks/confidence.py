@@ -11,13 +11,13 @@ from rich.console import Console
 from rich.table import Table
 
 from tfk_transformer import Translator, datasets
-from tfk_transformer.confidence_fitting import (
+from tfk_transformer.text.calibration import Calibration, features
+from tfk_transformer.text.calibration_fitting import (
     are_right,
     auroc,
     expected_calibration_error,
     fit_logistic_regression,
 )
-from tfk_transformer.text.calibration import Calibration, features
 
 # Sets of features. Every file gives the first three features; the others need token
 # log-probabilities or a second hypothesis.

@@ -87,7 +87,9 @@ def measure_epochs(epochs: int = 200, warm: int = 20) -> None:
     batches = tfk.TokenBatches(data, "train", tokenizer, tokenizer, batch_tokens=256, shuffle=True)
     sizes = {"source_vocab_size": tokenizer.vocab_size, "target_vocab_size": tokenizer.vocab_size}
     model = tfk.Transformer(tfk.TransformerConfig.preset("tiny", **sizes))
-    model.compile(tfk.Adam(1e-3), tfk.LabelSmoothedCrossentropy(0.1), jit_compile=False)
+    model.compile(
+        tfk.optimizers.Adam(1e-3), tfk.losses.LabelSmoothedCrossentropy(0.1), jit_compile=False
+    )
     found: list[int] = []
     note = keras.callbacks.LambdaCallback(on_epoch_end=lambda epoch, logs: found.append(resident()))
     model.fit(batches.dataset(), epochs=epochs, shuffle=False, verbose=0, callbacks=[note])

@@ -9,17 +9,16 @@ import sys
 import keras
 
 from tfk_transformer import (
-    InverseSquareRoot,
-    LabelSmoothedCrossentropy,
-    Perplexity,
     SubwordTokenizer,
-    TokenAccuracy,
     TokenBatches,
     Transformer,
     TransformerConfig,
     Translator,
     datasets,
 )
+from tfk_transformer.losses import LabelSmoothedCrossentropy
+from tfk_transformer.metrics import Perplexity, TokenAccuracy
+from tfk_transformer.schedules import InverseSquareRoot
 
 out, epochs = sys.argv[1], int(sys.argv[2]) if len(sys.argv) > 2 else 6
 

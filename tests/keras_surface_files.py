@@ -140,11 +140,11 @@ def serialization() -> None:
     """`keras.saving.serialize_keras_object`, `deserialize_keras_object`"""
     for part in (
         new_model(),
-        tfk.LabelSmoothedCrossentropy(0.2),
-        tfk.Perplexity(),
-        tfk.TokenAccuracy(),
-        tfk.InverseSquareRoot(0.01, 7),
-        tfk.Adam(0.01),
+        tfk.losses.LabelSmoothedCrossentropy(0.2),
+        tfk.metrics.Perplexity(),
+        tfk.metrics.TokenAccuracy(),
+        tfk.schedules.InverseSquareRoot(0.01, 7),
+        tfk.optimizers.Adam(0.01),
     ):
         record = json.loads(json.dumps(keras.saving.serialize_keras_object(part)))
         copy = keras.saving.deserialize_keras_object(record)
@@ -154,7 +154,7 @@ def serialization() -> None:
 @row(FILES)
 def keras_file() -> None:
     """`save`, `load_model` of `.keras`, with the optimizer's state"""
-    model = compiled(optimizer=tfk.Adam(0.01), metrics=[tfk.Perplexity()])
+    model = compiled(optimizer=tfk.optimizers.Adam(0.01), metrics=[tfk.metrics.Perplexity()])
     fit(model, epochs=2)
     with folder() as path:
         model.save(f"{path}/m.keras")

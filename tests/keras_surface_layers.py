@@ -26,12 +26,15 @@ X = _random.normal(size=(3, 5, 12)).astype("float32")
 MEMORY = _random.normal(size=(3, 7, 12)).astype("float32")
 # The layer, and the arguments of its call.
 CASES: dict[str, tuple[Callable[..., keras.layers.Layer], tuple[np.ndarray, ...]]] = {
-    "MultiHeadAttention": (lambda **k: tfk.MultiHeadAttention(2, 6, **k), (X, MEMORY)),
-    "FeedForward": (lambda **k: tfk.FeedForward(11, **k), (X,)),
-    "EncoderLayer": (lambda **k: tfk.EncoderLayer(OPTIONS, **k), (X,)),
-    "Encoder": (lambda **k: tfk.Encoder(OPTIONS, 2, **k), (X,)),
-    "DecoderLayer": (lambda **k: tfk.DecoderLayer(OPTIONS, cross_attention=False, **k), (X,)),
-    "Decoder": (lambda **k: tfk.Decoder(OPTIONS, 2, **k), (X, MEMORY)),
+    "MultiHeadAttention": (lambda **k: tfk.layers.MultiHeadAttention(2, 6, **k), (X, MEMORY)),
+    "FeedForward": (lambda **k: tfk.layers.FeedForward(11, **k), (X,)),
+    "EncoderLayer": (lambda **k: tfk.layers.EncoderLayer(OPTIONS, **k), (X,)),
+    "Encoder": (lambda **k: tfk.layers.Encoder(OPTIONS, 2, **k), (X,)),
+    "DecoderLayer": (
+        lambda **k: tfk.layers.DecoderLayer(OPTIONS, cross_attention=False, **k),
+        (X,),
+    ),
+    "Decoder": (lambda **k: tfk.layers.Decoder(OPTIONS, 2, **k), (X, MEMORY)),
 }
 
 
@@ -165,7 +168,7 @@ def layer_sequential() -> None:
     model = keras.Sequential(
         [
             keras.layers.Embedding(13, 12),
-            tfk.EncoderLayer(OPTIONS),
+            tfk.layers.EncoderLayer(OPTIONS),
             keras.layers.Dense(17, name="dense"),
         ]
     )
@@ -179,7 +182,7 @@ def layer_sequential_output_only() -> None:
     model = keras.Sequential(
         [
             keras.layers.Embedding(13, 12),
-            tfk.EncoderLayer(OPTIONS, output_only=True),
+            tfk.layers.EncoderLayer(OPTIONS, output_only=True),
             keras.layers.Dense(17),
         ]
     )
@@ -196,7 +199,7 @@ def layer_sequential_output_only() -> None:
 def layer_masks() -> None:
     """`Embedding(mask_zero=True)` in front of a layer: a warning that its mask is not used"""
     embedding = keras.layers.Embedding(13, 12, mask_zero=True)
-    layer = tfk.EncoderLayer(OPTIONS)
+    layer = tfk.layers.EncoderLayer(OPTIONS)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         layer(embedding(INPUTS["source"]))
@@ -208,18 +211,18 @@ def layer_masks() -> None:
 def layer_causal_mask() -> None:
     """`causal_mask` of ids, of a length, of `ops.shape(ids)[1]`"""
     ids = INPUTS["target"]
-    close(numpy(tfk.causal_mask(ids)), numpy(tfk.causal_mask(7)))
-    close(numpy(tfk.causal_mask(keras.ops.shape(ids)[1])), numpy(tfk.causal_mask(7)))
+    close(numpy(tfk.layers.causal_mask(ids)), numpy(tfk.layers.causal_mask(7)))
+    close(numpy(tfk.layers.causal_mask(keras.ops.shape(ids)[1])), numpy(tfk.layers.causal_mask(7)))
     inputs = keras.Input((None,), dtype="int32")
-    model = keras.Model(inputs, tfk.causal_mask(inputs))
-    close(numpy(model(ids)), numpy(tfk.causal_mask(7)))
+    model = keras.Model(inputs, tfk.layers.causal_mask(inputs))
+    close(numpy(model(ids)), numpy(tfk.layers.causal_mask(7)))
 
 
 @row(LAYERS)
 def layer_decoder_only() -> None:
     """`Decoder(cross_attention=False)` in a functional model"""
     inputs = keras.Input((None, 12))
-    layer = tfk.Decoder(OPTIONS, 1, cross_attention=False)
+    layer = tfk.layers.Decoder(OPTIONS, 1, cross_attention=False)
     model = keras.Model(inputs, output_of(layer(inputs)))
     close(numpy(model(X)), numpy(output_of(layer(X))))
 
@@ -227,13 +230,13 @@ def layer_decoder_only() -> None:
 @row(LAYERS, Refused("(value|key|query|context|MultiHeadAttention).*: expected .*"))
 def layer_attention_value() -> None:
     """`MultiHeadAttention(query, value=…)` as in Keras"""
-    tfk.MultiHeadAttention(2, 6)(X, value=MEMORY)
+    tfk.layers.MultiHeadAttention(2, 6)(X, value=MEMORY)
 
 
 @row(LAYERS)
 def layer_attention_width() -> None:
     """`MultiHeadAttention` with a context of another width"""
-    layer = tfk.MultiHeadAttention(2, 6)
+    layer = tfk.layers.MultiHeadAttention(2, 6)
     assert tuple(layer(X, MEMORY[..., :7]).output.shape) == X.shape
     assert layer.key_weight.shape == (2, 7, 6)
 
@@ -246,7 +249,7 @@ def layer_attention_width() -> None:
 )
 def layer_width() -> None:
     """an input of another width than `LayerOptions.model_dim`"""
-    tfk.EncoderLayer(OPTIONS, name="layer")(X[..., :7])
+    tfk.layers.EncoderLayer(OPTIONS, name="layer")(X[..., :7])
 
 
 @row(LAYERS)

@@ -129,7 +129,10 @@ def new_model(kind: type = tfk.Transformer, **arguments: object) -> tfk.Transfor
 def compiled(model: keras.Model | None = None, **arguments: object) -> keras.Model:
     """Return a model that is compiled with SGD; see `keras.Model.compile`."""
     model = model or new_model()
-    defaults = {"optimizer": keras.optimizers.SGD(0.1), "loss": tfk.LabelSmoothedCrossentropy(0.1)}
+    defaults = {
+        "optimizer": keras.optimizers.SGD(0.1),
+        "loss": tfk.losses.LabelSmoothedCrossentropy(0.1),
+    }
     # XLA takes seconds for each step that it compiles.
     jit = {} if BACKEND == "jax" else {"jit_compile": False}
     model.compile(**{**defaults, **jit, **arguments})

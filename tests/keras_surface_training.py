@@ -42,13 +42,13 @@ COMPILE, FIT, DATA, CALLBACKS, LOOPS = (
     "callbacks",
     "your own steps",
 )
-LOSS = tfk.LabelSmoothedCrossentropy
+LOSS = tfk.losses.LabelSmoothedCrossentropy
 
 
 @row(COMPILE)
 def compile_metrics() -> None:
     """`optimizer`, `loss`, `metrics`"""
-    model = quick(metrics=[tfk.TokenAccuracy(), tfk.Perplexity()])
+    model = quick(metrics=[tfk.metrics.TokenAccuracy(), tfk.metrics.Perplexity()])
     figures = model.evaluate(INPUTS, LABELS, batch_size=6, verbose=0, return_dict=True)
     predictions = logits(model)
     close(figures["loss"], loss_of(predictions))
@@ -61,7 +61,9 @@ def compile_metrics() -> None:
 def compile_weighted_metrics() -> None:
     """`weighted_metrics`"""
     weights = np.array([1, 0, 2, 0, 0.5, 3], "float32")
-    model = quick(weighted_metrics=[tfk.TokenAccuracy()], metrics=[tfk.Perplexity()])
+    model = quick(
+        weighted_metrics=[tfk.metrics.TokenAccuracy()], metrics=[tfk.metrics.Perplexity()]
+    )
     figures = model.evaluate(
         INPUTS, LABELS, sample_weight=weights, batch_size=6, verbose=0, return_dict=True
     )
@@ -151,7 +153,10 @@ def compile_auto_scale_loss() -> None:
 @row(COMPILE)
 def compile_config() -> None:
     """`get_compile_config`, `compile_from_config`"""
-    model = quick(optimizer=tfk.Adam(tfk.InverseSquareRoot(0.01, 3)), metrics=[tfk.Perplexity()])
+    model = quick(
+        optimizer=tfk.optimizers.Adam(tfk.schedules.InverseSquareRoot(0.01, 3)),
+        metrics=[tfk.metrics.Perplexity()],
+    )
     other = new_model()
     other.compile_from_config(model.get_compile_config())
     close(fit(other, epochs=2)["loss"], fit(model, epochs=2)["loss"])
@@ -162,7 +167,7 @@ def compile_config() -> None:
 def optimizer_schedules() -> None:
     """schedules of the learning rate, Keras's and `InverseSquareRoot`"""
     for schedule in (
-        tfk.InverseSquareRoot(0.1, 2),
+        tfk.schedules.InverseSquareRoot(0.1, 2),
         keras.optimizers.schedules.CosineDecay(0.1, 10),
     ):
         model = quick(optimizer=keras.optimizers.SGD(schedule))
@@ -238,8 +243,11 @@ def optimizer_loss_scale() -> None:
 
 @row(COMPILE)
 def optimizers() -> None:
-    """`tfk.Adam` and `tfk.AdamW` give the steps of Keras's"""
-    for ours, theirs in ((tfk.Adam, keras.optimizers.Adam), (tfk.AdamW, keras.optimizers.AdamW)):
+    """`tfk.optimizers.Adam` and `tfk.optimizers.AdamW` give the steps of Keras's"""
+    for ours, theirs in (
+        (tfk.optimizers.Adam, keras.optimizers.Adam),
+        (tfk.optimizers.AdamW, keras.optimizers.AdamW),
+    ):
         models = [_without_embeddings(kind(0.01)) for kind in (ours, theirs)]
         losses = [fit(model, epochs=2)["loss"] for model in models]
         close(*losses)
@@ -410,7 +418,7 @@ def batch_methods() -> None:
 @row(FIT)
 def metrics_results() -> None:
     """`get_metrics_result`, `reset_metrics`, `metrics_names`"""
-    model = quick(metrics=[tfk.Perplexity()])
+    model = quick(metrics=[tfk.metrics.Perplexity()])
     model.evaluate(INPUTS, LABELS, verbose=0)
     figures = {name: float(value) for name, value in model.get_metrics_result().items()}
     assert set(figures) == {"loss", "perplexity"} and figures["perplexity"] > 1

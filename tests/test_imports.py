@@ -46,6 +46,15 @@ def test_every_public_name_resolves():
         tfk_transformer.Transfomer  # noqa: B018
 
 
+def test_moved_names_say_where_they_are():
+    import tfk_transformer
+
+    assert len(tfk_transformer.__all__) <= 45
+    for name, home in tfk_transformer._MOVED.items():
+        with pytest.warns(DeprecationWarning, match=f"{name} has moved to tfk_transformer.{home}"):
+            assert getattr(tfk_transformer, name).__name__ == name
+
+
 def test_type_checkers_see_all_names():
     """The names under `if TYPE_CHECKING:` are those of `_HOME`, from the same modules."""
     import tfk_transformer
@@ -62,9 +71,10 @@ def test_type_checkers_see_all_names():
         for alias in line.names
         if alias.asname == alias.name  # the form that a type checker takes for public
     ]
-    # Submodules that are public names: two are imported as such; type checkers take the third,
-    # which can be called, for a function.
-    submodules = {"datasets": "", "plots": "", "export": "export.exporting"}
+    # Submodules that are public names are imported as such. Type checkers take `export`, which can
+    # be called, for a function.
+    submodules = {name: "" for name, home in tfk_transformer._HOME.items() if name == home}
+    submodules["export"] = "export.exporting"
     assert sorted(found) == sorted({**tfk_transformer._HOME, **submodules}.items())
 
 
@@ -93,9 +103,12 @@ runpy.run_path("setup.py")
 
 MODEL = """
 import numpy as np, keras
-from tfk_transformer import Transformer, TransformerConfig, SubwordTokenizer, TokenBatches
-from tfk_transformer import LabelSmoothedCrossentropy, TokenAccuracy, Perplexity, InverseSquareRoot
-from tfk_transformer import OnnxTranslator, Translator
+from tfk_transformer import (Transformer, TransformerConfig, SubwordTokenizer, TokenBatches,)
+from tfk_transformer.losses import LabelSmoothedCrossentropy
+from tfk_transformer.metrics import TokenAccuracy, Perplexity
+from tfk_transformer.schedules import InverseSquareRoot
+from tfk_transformer import Translator
+from tfk_transformer.export.runtime.onnx_readers import OnnxTranslator
 from tfk_transformer import datasets, evaluation, plots
 from tfk_transformer import atomic_write
 keras.utils.set_random_seed(0)
@@ -150,8 +163,8 @@ def test_transformer_fits_under_jax():
 def test_other_models_fit_under_jax():
     code = """
 import numpy as np, keras
-from tfk_transformer import Classifier, ClassifierConfig, LanguageModel, LanguageModelConfig
-from tfk_transformer import LabelSmoothedCrossentropy
+from tfk_transformer import (Classifier, ClassifierConfig, LanguageModel, LanguageModelConfig,)
+from tfk_transformer.losses import LabelSmoothedCrossentropy
 sizes = {"model_dim": 8, "ff_dim": 7, "num_heads": 2}
 ids = np.random.default_rng(0).integers(4, 11, (32, 6))
 keras.utils.set_random_seed(1)

@@ -92,15 +92,11 @@ except ImportError as error:
 
 
 def test_loaded_model_trains_on(tmp_path):
-    from tfk_transformer import (
-        Adam,
-        InverseSquareRoot,
-        LabelSmoothedCrossentropy,
-        Perplexity,
-        TokenAccuracy,
-        Transformer,
-        TransformerConfig,
-    )
+    from tfk_transformer import Transformer, TransformerConfig
+    from tfk_transformer.losses import LabelSmoothedCrossentropy
+    from tfk_transformer.metrics import Perplexity, TokenAccuracy
+    from tfk_transformer.optimizers import Adam
+    from tfk_transformer.schedules import InverseSquareRoot
 
     sizes = {
         "model_dim": 10,

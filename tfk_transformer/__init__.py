@@ -7,6 +7,7 @@ or after this package.
 
 import importlib
 import sys
+import warnings
 from typing import TYPE_CHECKING
 
 from tfk_transformer.constants import __version__ as __version__
@@ -20,38 +21,22 @@ _HOME = {
     "EnsembleConfig": "config.model_options",
     "LayerOptions": "config.layer_options",
     "SearchSettings": "config.search_settings",
-    "padding_mask": "layers.masks",
-    "causal_mask": "layers.masks",
-    "MultiHeadAttention": "layers.attention",
-    "FeedForward": "layers.feed_forward",
-    "Residual": "layers.residual",
-    "sinusoids": "layers.position_encoding",
-    "Encoder": "layers.encoder",
-    "EncoderLayer": "layers.encoder",
-    "Decoder": "layers.decoder",
-    "DecoderLayer": "layers.decoder",
+    "layers": "layers",
+    "losses": "losses",
+    "metrics": "metrics",
+    "optimizers": "optimizers",
+    "schedules": "schedules",
     "Transformer": "models.transformer",
     "LanguageModel": "models.language_model",
     "Classifier": "models.classifier",
     "Ensemble": "models.ensemble",
-    "LabelSmoothedCrossentropy": "losses",
-    "TokenAccuracy": "metrics",
-    "Perplexity": "metrics",
-    "InverseSquareRoot": "schedules",
-    "Adam": "optimizers",
-    "AdamW": "optimizers",
-    "share_processors": "training.towers",
-    "fit_in_towers": "training.towers",
     "SubwordTokenizer": "tokenizers.subword_tokenizer",
     "datasets": "datasets",
     "TokenBatches": "data.batches",
-    "JoinedBatches": "data.batches",
-    "Share": "data.batch_records",
     "evaluate": "evaluation",
     "Evaluation": "evaluation",
     "plots": "plots",
     "train": "training.trainer",
-    "LicenseWarning": "pipelines.licenses",
     "Recipe": "pipelines.recipe",
     "distill": "training.distillation.distilling",
     "import_model": "importing.model_import",
@@ -59,22 +44,34 @@ _HOME = {
     "load": "export.runtime.opening",
     "BaseTranslator": "inference.base_translator",
     "BaseClassifier": "inference.base_classifier",
+    "Translator": "pipelines.translator",
+    "TextClassifier": "pipelines.text_classifier",
     "Translation": "text.results",
     "Hypothesis": "text.results",
     "ScoredTarget": "text.results",
+    "Classification": "text.results",
+    "Refused": "text.outcome",
     "TextError": "text.outcome",
     "Glossary": "text.glossary",
-    "Classification": "text.results",
-    "Translator": "pipelines.translator",
-    "TextClassifier": "pipelines.text_classifier",
     "export": "export",  # a callable package
     "ParityError": "export.parity",
-    "write_serving": "export.to_saved_model.serving",
     "inspect": "export.inspection",
-    "OnnxTranslator": "export.runtime.onnx_readers",
-    "OnnxStreamer": "export.runtime.onnx_readers",
-    "OnnxClassifier": "export.runtime.onnx_readers",
-    "OnnxScorer": "export.runtime.onnx_readers",
+}
+# The modules of names that stood here in earlier versions.
+_MOVED = {
+    **dict.fromkeys(("padding_mask", "causal_mask", "MultiHeadAttention", "FeedForward"), "layers"),
+    **dict.fromkeys(("Residual", "sinusoids", "Encoder", "EncoderLayer"), "layers"),
+    **dict.fromkeys(("Decoder", "DecoderLayer"), "layers"),
+    "LabelSmoothedCrossentropy": "losses",
+    **dict.fromkeys(("TokenAccuracy", "Perplexity"), "metrics"),
+    **dict.fromkeys(("Adam", "AdamW"), "optimizers"),
+    "InverseSquareRoot": "schedules",
+    **dict.fromkeys(("share_processors", "fit_in_towers"), "training.towers"),
+    **dict.fromkeys(("JoinedBatches", "Share"), "data.batches"),
+    "LicenseWarning": "pipelines.licenses",
+    "write_serving": "export.to_saved_model.serving",
+    **dict.fromkeys(("OnnxTranslator", "OnnxStreamer"), "export.runtime.onnx_readers"),
+    **dict.fromkeys(("OnnxClassifier", "OnnxScorer"), "export.runtime.onnx_readers"),
     "SavedModelTranslator": "export.runtime.saved_model_readers",
     "SavedModelClassifier": "export.runtime.saved_model_readers",
 }
@@ -82,61 +79,37 @@ __all__ = ["__version__", *_HOME]
 
 if TYPE_CHECKING:  # the same names as in `_HOME`, for type checkers and editors
     from tfk_transformer import datasets as datasets
+    from tfk_transformer import layers as layers
+    from tfk_transformer import losses as losses
+    from tfk_transformer import metrics as metrics
+    from tfk_transformer import optimizers as optimizers
     from tfk_transformer import plots as plots
+    from tfk_transformer import schedules as schedules
     from tfk_transformer.config.layer_options import LayerOptions as LayerOptions
     from tfk_transformer.config.model_options import ClassifierConfig as ClassifierConfig
     from tfk_transformer.config.model_options import EnsembleConfig as EnsembleConfig
     from tfk_transformer.config.model_options import LanguageModelConfig as LanguageModelConfig
     from tfk_transformer.config.model_options import TransformerConfig as TransformerConfig
     from tfk_transformer.config.search_settings import SearchSettings as SearchSettings
-    from tfk_transformer.data.batch_records import Share as Share
-    from tfk_transformer.data.batches import JoinedBatches as JoinedBatches
     from tfk_transformer.data.batches import TokenBatches as TokenBatches
     from tfk_transformer.evaluation import Evaluation as Evaluation
     from tfk_transformer.evaluation import evaluate as evaluate
     from tfk_transformer.export.exporting import export as export
     from tfk_transformer.export.inspection import inspect as inspect
     from tfk_transformer.export.parity import ParityError as ParityError
-    from tfk_transformer.export.runtime.onnx_readers import OnnxClassifier as OnnxClassifier
-    from tfk_transformer.export.runtime.onnx_readers import OnnxScorer as OnnxScorer
-    from tfk_transformer.export.runtime.onnx_readers import OnnxStreamer as OnnxStreamer
-    from tfk_transformer.export.runtime.onnx_readers import OnnxTranslator as OnnxTranslator
     from tfk_transformer.export.runtime.opening import load as load
-    from tfk_transformer.export.runtime.saved_model_readers import (
-        SavedModelClassifier as SavedModelClassifier,
-    )
-    from tfk_transformer.export.runtime.saved_model_readers import (
-        SavedModelTranslator as SavedModelTranslator,
-    )
-    from tfk_transformer.export.to_saved_model.serving import write_serving as write_serving
     from tfk_transformer.importing.model_import import import_model as import_model
     from tfk_transformer.inference.base_classifier import BaseClassifier as BaseClassifier
     from tfk_transformer.inference.base_translator import BaseTranslator as BaseTranslator
-    from tfk_transformer.layers.attention import MultiHeadAttention as MultiHeadAttention
-    from tfk_transformer.layers.decoder import Decoder as Decoder
-    from tfk_transformer.layers.decoder import DecoderLayer as DecoderLayer
-    from tfk_transformer.layers.encoder import Encoder as Encoder
-    from tfk_transformer.layers.encoder import EncoderLayer as EncoderLayer
-    from tfk_transformer.layers.feed_forward import FeedForward as FeedForward
-    from tfk_transformer.layers.masks import causal_mask as causal_mask
-    from tfk_transformer.layers.masks import padding_mask as padding_mask
-    from tfk_transformer.layers.position_encoding import sinusoids as sinusoids
-    from tfk_transformer.layers.residual import Residual as Residual
-    from tfk_transformer.losses import LabelSmoothedCrossentropy as LabelSmoothedCrossentropy
-    from tfk_transformer.metrics import Perplexity as Perplexity
-    from tfk_transformer.metrics import TokenAccuracy as TokenAccuracy
     from tfk_transformer.models.classifier import Classifier as Classifier
     from tfk_transformer.models.ensemble import Ensemble as Ensemble
     from tfk_transformer.models.language_model import LanguageModel as LanguageModel
     from tfk_transformer.models.transformer import Transformer as Transformer
-    from tfk_transformer.optimizers import Adam as Adam
-    from tfk_transformer.optimizers import AdamW as AdamW
-    from tfk_transformer.pipelines.licenses import LicenseWarning as LicenseWarning
     from tfk_transformer.pipelines.recipe import Recipe as Recipe
     from tfk_transformer.pipelines.text_classifier import TextClassifier as TextClassifier
     from tfk_transformer.pipelines.translator import Translator as Translator
-    from tfk_transformer.schedules import InverseSquareRoot as InverseSquareRoot
     from tfk_transformer.text.glossary import Glossary as Glossary
+    from tfk_transformer.text.outcome import Refused as Refused
     from tfk_transformer.text.outcome import TextError as TextError
     from tfk_transformer.text.results import Classification as Classification
     from tfk_transformer.text.results import Hypothesis as Hypothesis
@@ -144,8 +117,6 @@ if TYPE_CHECKING:  # the same names as in `_HOME`, for type checkers and editors
     from tfk_transformer.text.results import Translation as Translation
     from tfk_transformer.tokenizers.subword_tokenizer import SubwordTokenizer as SubwordTokenizer
     from tfk_transformer.training.distillation.distilling import distill as distill
-    from tfk_transformer.training.towers import fit_in_towers as fit_in_towers
-    from tfk_transformer.training.towers import share_processors as share_processors
     from tfk_transformer.training.trainer import train as train
     from tfk_transformer.training.trimming.trimming import trim as trim
 
@@ -158,9 +129,13 @@ def __getattr__(name: str) -> object:
         ImportError: if a package that the name needs is not installed, with the line that installs
             it.
     """
-    if name not in _HOME:
+    home = _HOME.get(name)
+    if home is None and (home := _MOVED.get(name)):
+        place = f"{__name__}.{home}.{name}"
+        warnings.warn(f"{name} has moved to {place}.", DeprecationWarning, stacklevel=2)
+    if home is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    path = f"{__name__}.{_HOME[name]}"
+    path = f"{__name__}.{home}"
     if path in sys.modules:
         module = importlib.import_module(path)  # waits for a thread that is still importing it
     else:
@@ -170,7 +145,7 @@ def __getattr__(name: str) -> object:
         except ImportError as error:
             raise with_install_line(error) from error
     register_with_keras()  # does nothing if it is done already, or if Keras is not imported
-    return module if _HOME[name] == name else getattr(module, name)
+    return module if home == name else getattr(module, name)
 
 
 def __dir__() -> list[str]:

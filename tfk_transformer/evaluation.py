@@ -14,15 +14,15 @@ from sacrebleu.metrics import BLEU, CHRF
 from sacrebleu.tokenizers.tokenizer_spm import SPM_MODELS
 from sacrebleu.utils import SACREBLEU_DIR
 
-from tfk_transformer.confidence_fitting import (
-    are_right,
-    auroc,
-    expected_calibration_error,
-)
 from tfk_transformer.config.words import nearest
 from tfk_transformer.datasets import Pair
 from tfk_transformer.inference.base_translator import BaseTranslator
 from tfk_transformer.text.calibration import Calibration
+from tfk_transformer.text.calibration_fitting import (
+    are_right,
+    auroc,
+    expected_calibration_error,
+)
 from tfk_transformer.text.languages import Languages
 from tfk_transformer.text.results import Translation
 

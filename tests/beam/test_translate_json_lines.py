@@ -98,7 +98,7 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def expected():
-    translator = tfk.OnnxTranslator(MODEL, threads=1)
+    translator = tfk.load(MODEL, threads=1)
     return translator.translate(WORDS, beam_size=2, max_length=12, split_sentences=False)
 
 

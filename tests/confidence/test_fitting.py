@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from tfk_transformer.confidence_fitting import (
+from tfk_transformer.text.calibration_fitting import (
     are_right,
     auroc,
     expected_calibration_error,

@@ -198,7 +198,7 @@ def test_onnx_runs_without_tensorflow(exported):
 import sys
 for name in ("tensorflow", "keras", "tensorflow_text", "tf2onnx", "onnx", "pydantic"):
     sys.modules[name] = None
-from tfk_transformer import OnnxTranslator
+from tfk_transformer.export.runtime.onnx_readers import OnnxTranslator
 print(OnnxTranslator(sys.argv[1]).translate(["forty-two"])[0].text)
 """
     done = subprocess.run(
@@ -222,7 +222,7 @@ def test_text_operators_with_tensorflow(exported, order):
     """They crash each other unless loaded with care: two copies of protobuf."""
     code = f"""
 import sys, {order}
-from tfk_transformer import OnnxTranslator
+from tfk_transformer.export.runtime.onnx_readers import OnnxTranslator
 print(OnnxTranslator(sys.argv[1]).translate(["forty-two"])[0].text)
 """
     done = subprocess.run(

@@ -13,13 +13,7 @@ from random_translators import SIZES, V, of_transformer, translator_of
 from tfk_transformer import (
     Classifier,
     ClassifierConfig,
-    Decoder,
-    DecoderLayer,
-    Encoder,
-    EncoderLayer,
-    FeedForward,
     LanguageModel,
-    MultiHeadAttention,
     SubwordTokenizer,
     TextClassifier,
     Transformer,
@@ -33,6 +27,14 @@ from tfk_transformer.export.to_onnx.onnx_models import (
     generate_graph,
     probabilities_graph,
     score_graph,
+)
+from tfk_transformer.layers import (
+    Decoder,
+    DecoderLayer,
+    Encoder,
+    EncoderLayer,
+    FeedForward,
+    MultiHeadAttention,
 )
 from tfk_transformer.models.reproduction.difference import difference_from
 

@@ -65,7 +65,7 @@ model = tfk.Classifier(tfk.ClassifierConfig(vocab_size=12, num_classes=2, **size
 model.build()
 classifier = tfk.TextClassifier(model, tokenizer, ["a", "b"], probes=["one", "two three"])
 tfk.export(classifier, sys.argv[1], ["onnx"])
-classifier = tfk.OnnxClassifier(f"{sys.argv[1]}/classify.onnx")
+classifier = tfk.load(f"{sys.argv[1]}/classify.onnx")
 again = pickle.loads(pickle.dumps(classifier))
 assert again.classify(["one two"]) == classifier.classify(["one two"])
 """

@@ -19,7 +19,7 @@ sizes = {"model_dim": 8, "num_heads": 2, "ff_dim": 11, "max_length": 13, "dropou
 layers = {"encoder_layers": 1, "decoder_layers": 1}
 vocabularies = dict.fromkeys(("source_vocab_size", "target_vocab_size"), tokenizer.vocab_size)
 model = tfk.Transformer(tfk.TransformerConfig(**sizes, **layers, **vocabularies))
-model.compile("adam", tfk.LabelSmoothedCrossentropy(0.0))
+model.compile("adam", tfk.losses.LabelSmoothedCrossentropy(0.0))
 
 
 def batches(**options):

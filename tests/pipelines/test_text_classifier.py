@@ -12,13 +12,17 @@ import tensorflow as tf
 from forked_programs import run_program
 from tensorflow_serving.apis.prediction_log_pb2 import PredictionLog
 
-from tfk_transformer import SavedModelClassifier, SavedModelTranslator, load
+from tfk_transformer import load
 from tfk_transformer.config.model_options import ClassifierConfig, TransformerConfig
 from tfk_transformer.datasets.numbers import spell
 from tfk_transformer.export import parity
 from tfk_transformer.export.exporting import _exact_float32, export
 from tfk_transformer.export.runtime import sessions
 from tfk_transformer.export.runtime.onnx_readers import OnnxClassifier, OnnxTranslator
+from tfk_transformer.export.runtime.saved_model_readers import (
+    SavedModelClassifier,
+    SavedModelTranslator,
+)
 from tfk_transformer.export.runtime.sessions import open_session
 from tfk_transformer.export.to_saved_model.warm_up import WARM_UP
 from tfk_transformer.export.to_saved_model.writer import write_saved_model
@@ -445,7 +449,7 @@ ONNX = """
 import sys
 for name in ("tensorflow", "keras", "tensorflow_text", "tf2onnx", "onnx", "pydantic"):
     sys.modules[name] = None
-from tfk_transformer import OnnxClassifier
+from tfk_transformer.export.runtime.onnx_readers import OnnxClassifier
 results = OnnxClassifier(sys.argv[1]).classify(["zweiundvierzig", "forty-two"])
 print([result.label for result in results])
 """

@@ -15,6 +15,7 @@ from random_translators import of_transformer, translator_of
 
 import tfk_transformer as tfk
 from tfk_transformer.constants import START_ID
+from tfk_transformer.export.runtime.onnx_readers import OnnxScorer
 from tfk_transformer.models.language_model import LanguageModel
 from tfk_transformer.pipelines.translator import Translator
 from tfk_transformer.plots import AttentionWeights, attention_figure, attention_of, attention_page
@@ -60,7 +61,8 @@ def test_weights_match_the_model(found, translator):
 
 @pytest.mark.parametrize("file", ["saved_model", "translate.onnx", "score.onnx"])
 def test_files_give_cross_attention(found, exported, file):
-    model = tfk.OnnxScorer(exported / file) if file == "score.onnx" else tfk.load(exported / file)
+    path = exported / file
+    model = OnnxScorer(path) if file == "score.onnx" else tfk.load(path)
     other = attention_of(model, SOURCE, TARGET)
     np.testing.assert_allclose(other.cross.weights, found.cross.weights, atol=1e-5)
     assert (other.cross.rows, other.cross.columns, other.score) == (

@@ -44,8 +44,8 @@ def number_losses():
     model.build()
     set_weights(model)
     model.compile(
-        keras.optimizers.Adam(tfk.InverseSquareRoot(2e-3, warmup_steps=300)),
-        tfk.LabelSmoothedCrossentropy(0.1),
+        keras.optimizers.Adam(tfk.schedules.InverseSquareRoot(2e-3, warmup_steps=300)),
+        tfk.losses.LabelSmoothedCrossentropy(0.1),
     )
     # Batches of one shape, so that one step is traced.
     equal = [batch for batch in batches.batches(0) if batch[1].shape == (102, 10)]
@@ -64,7 +64,7 @@ def batch():
     return {"source": labels, "target": target}, labels, {"rows": rows, "tokens": tokens}
 
 
-class Apart(tfk.LabelSmoothedCrossentropy):
+class Apart(tfk.losses.LabelSmoothedCrossentropy):
     """The same loss, which is not joined with the projection."""
 
 
@@ -80,8 +80,11 @@ def step(loss, fitting, towers, run_eagerly):
     model.compile(
         keras.optimizers.SGD(1.0),
         loss,
-        metrics=[tfk.Perplexity()],
-        weighted_metrics=[tfk.TokenAccuracy(), tfk.Perplexity(name="weighted_perplexity")],
+        metrics=[tfk.metrics.Perplexity()],
+        weighted_metrics=[
+            tfk.metrics.TokenAccuracy(),
+            tfk.metrics.Perplexity(name="weighted_perplexity"),
+        ],
         run_eagerly=run_eagerly,
     )
     fit_in_towers(model, towers)
@@ -116,8 +119,8 @@ def weighted_steps():
     cases = [*itertools.product(averages[:1], fittings), (averages[1], "tokens"), ("sum", "tokens")]
     ways = {"apart": (Apart, 1)}
     if keras.backend.backend() == "tensorflow":
-        ways |= {"joined": (tfk.LabelSmoothedCrossentropy, 1), "towers": (Apart, 2)}
-        ways |= {"joined towers": (tfk.LabelSmoothedCrossentropy, 2)}
+        ways |= {"joined": (tfk.losses.LabelSmoothedCrossentropy, 1), "towers": (Apart, 2)}
+        ways |= {"joined towers": (tfk.losses.LabelSmoothedCrossentropy, 2)}
     return {
         f"{name}, {reduction}, {way}": step(
             loss(0.1, reduction=reduction),

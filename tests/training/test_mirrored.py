@@ -36,7 +36,7 @@ try:
     gather(3)
 except ValueError as error:
     print(error)
-from tfk_transformer import LabelSmoothedCrossentropy
+from tfk_transformer.losses import LabelSmoothedCrossentropy
 with tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"]).scope():
     model = type(fitted.model)(fitted.model.config)
     model.compile("sgd", LabelSmoothedCrossentropy(), jit_compile=False)

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from tfk_transformer.config.search_settings import resolve_settings, setting_arrays
-from tfk_transformer.inference import model_functions
+from tfk_transformer.inference.batches import score_ids
 from tfk_transformer.inference.conveyor import Search, text_road, translate_sentences
 from tfk_transformer.inference.document_translation import document_road
 from tfk_transformer.inference.glossary_search import GlossarySearch
@@ -420,9 +420,7 @@ class BaseTranslator:
         """
         self.runtime.require("score_ids", "score_ids")
         source, target = _id_pairs(source_ids, target_ids)
-        token_log_probs, log_probability = model_functions.score_ids(
-            self.runtime, source, target, attention=False
-        )
+        token_log_probs, log_probability = score_ids(self.runtime, source, target, attention=False)
         return token_log_probs, log_probability
 
     def attention(self, source_ids: ArrayLike, target_ids: ArrayLike) -> np.ndarray:

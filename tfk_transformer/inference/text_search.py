@@ -8,8 +8,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from tfk_transformer.config.search_settings import resolve_settings, setting_arrays
-from tfk_transformer.inference import model_functions
-from tfk_transformer.inference.batches import run_in_batches
+from tfk_transformer.inference import batches
 from tfk_transformer.inference.runtime import TranslatorRuntime, Workload, are_small
 from tfk_transformer.text.calibration import with_confidences
 from tfk_transformer.text.outcome import Outcome, Refused, too_long
@@ -69,7 +68,7 @@ class TextSearch:
             workload = Workload(small=small)
             attention = self._attention or sentences.attention
             search = functools.partial(
-                model_functions.search_with_tokens,
+                batches.search_with_tokens,
                 self.runtime,
                 self._scalars,
                 workload,
@@ -77,10 +76,8 @@ class TextSearch:
             )
         else:
             workload = Workload(self.runtime.concurrency(len(texts)), small)
-            search = functools.partial(
-                model_functions.search, self.runtime, self._scalars, workload
-            )
-        rows = run_in_batches(
+            search = functools.partial(batches.search, self.runtime, self._scalars, workload)
+        rows = batches.run_in_batches(
             texts, self.batch_size, search, prefixes, concurrency=workload.concurrency
         )
         translations = with_confidences(
@@ -138,8 +135,8 @@ def score_pairs(
 ) -> list[Outcome[Result]]:
     """Return the outcome of scoring each pair of a source and its target."""
     runtime.require("score, score_tokens", "score_ids")
-    run = functools.partial(model_functions.score, runtime, attention)
-    rows = run_in_batches(sources, batch_size, run, targets)
+    run = functools.partial(batches.score, runtime, attention)
+    rows = batches.run_in_batches(sources, batch_size, run, targets)
     reason = f"{long_pair(runtime.max_length)} this pair; split it into sentences."
     return [
         Refused("texts", reason) if np.isnan(row[0]) else convert(target, *row)
@@ -148,7 +145,7 @@ def score_pairs(
 
 
 def scored_target(runtime: TranslatorRuntime) -> Callable[..., ScoredTarget]:
-    """Return the function that converts a row of `model_functions.score` to a scored target."""
+    """Return the function that converts a row of `batches.score` to a scored target."""
 
     def convert(target: str, log_probability: float, *arrays: np.ndarray) -> ScoredTarget:
         details = runtime.tokenizers.details(*arrays)

@@ -142,7 +142,7 @@ class Translator(BaseTranslator, SavedAsBundle):
             ValueError: if the model can process fewer than 100 of the sources, or `chrf` is out of
                 range.
         """
-        from tfk_transformer.confidence_fitting import (
+        from tfk_transformer.text.calibration_fitting import (
             fit_calibration,  # imports sacreBLEU
         )
 
