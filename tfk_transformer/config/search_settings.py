@@ -7,7 +7,7 @@ module needs only the standard library.
 
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict
 
 from tfk_transformer.config.setting_values import (
     INT32_MAX,
@@ -167,6 +167,28 @@ class SearchSettings:
     def as_arrays(self) -> "dict[str, np.ndarray]":
         """Return the settings as inputs of exported files, see `setting_arrays`."""
         return setting_arrays(self.as_dict(), _RULES)
+
+
+class SearchOptions(TypedDict, total=False):
+    """The fields of `SearchSettings` as keyword arguments, written out for editors."""
+
+    beam_size: int
+    n_best: int
+    length_penalty: float
+    coverage_penalty: float
+    min_length: int
+    max_length: int
+    max_length_factor: float
+    temperature: float
+    top_k: int
+    top_p: float
+    seed: int
+    repetition_penalty: float
+    no_repeat_ngram_size: int
+    length_penalty_form: str
+    early_stopping: bool | str
+    forced_eos: bool
+    renormalize_logits: bool
 
 
 # Pairs of settings of which the first is at most the second.

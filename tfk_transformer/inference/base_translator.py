@@ -1,12 +1,12 @@
 """A translator on any runtime: batches, settings, prefixes, glossaries, documents, scores."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from tfk_transformer.config.search_settings import resolve_settings, setting_arrays
+from tfk_transformer.config.search_settings import SearchOptions, resolve_settings, setting_arrays
 from tfk_transformer.inference.batches import score_ids
 from tfk_transformer.inference.conveyor import Search, text_road, translate_sentences
 from tfk_transformer.inference.document_translation import document_road
@@ -91,7 +91,7 @@ class BaseTranslator:
         glossary: Glossary | Mapping[str, str] | None = None,
         split_sentences: bool | None = None,
         language: str | None = None,
-        **settings: float,
+        **settings: Unpack[SearchOptions],
     ) -> list[Translation]:
         """Translate texts of any number of sentences and any length.
 
@@ -210,7 +210,7 @@ class BaseTranslator:
         attributes: bool = False,
         target_language: str | None = None,
         batch_size: int = 64,
-        **settings: float,
+        **settings: Unpack[SearchOptions],
     ) -> "DocumentTranslation":
         """Translate a document sentence by sentence; text between sentences stays unchanged.
 
@@ -259,7 +259,7 @@ class BaseTranslator:
         *,
         split_sentences: bool | None = None,
         language: str | None = None,
-        **settings: float,
+        **settings: Unpack[SearchOptions],
     ) -> Iterator[str]:
         """Translate one text and yield parts of its translation while they are decoded.
 
@@ -368,7 +368,10 @@ class BaseTranslator:
         )
 
     def generate(
-        self, source_ids: ArrayLike, prefix_ids: ArrayLike | None = None, **settings: float
+        self,
+        source_ids: ArrayLike,
+        prefix_ids: ArrayLike | None = None,
+        **settings: Unpack[SearchOptions],
     ) -> tuple[np.ndarray, np.ndarray]:
         """Translate ids.
 
