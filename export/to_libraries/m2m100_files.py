@@ -1,7 +1,7 @@
 """Write an imported M2M100 as a folder in Hugging Face's layout, without torch and transformers.
 
-This is the reverse of `importing/hugging_face/m2m100.py`. Rows are reordered from this project's
-ids to fairseq's. The target language gets the start token's row, which training changes.
+This is the reverse of `importing/hugging_face/multilingual.py`. Rows are reordered from this
+project's ids to fairseq's. The target language gets the start token's row, which training changes.
 """
 
 from collections.abc import Iterator, Sequence
@@ -16,20 +16,13 @@ from tfk_transformer.constants import END_ID, PAD_ID, START_ID, UNKNOWN_ID
 from tfk_transformer.export.to_libraries.counterparts import M2M100, unsupported_options
 from tfk_transformer.export.to_libraries.hugging_face_folder import write_family_files
 from tfk_transformer.export.to_libraries.plain_attention import plain_attention
-from tfk_transformer.importing.hugging_face.bart_layers import (
-    SHARED_TABLE,
-    layer_arrays,
-    restore_arrays,
-)
-from tfk_transformer.importing.hugging_face.m2m100 import (
-    M2M100_LANGUAGES,
-    VOCABULARY,
-    M2M100Config,
-)
+from tfk_transformer.importing.hugging_face.bart import SHARED_TABLE, bart_arrays, restore_arrays
 from tfk_transformer.importing.hugging_face.multilingual import (
     FAIRSEQ_SPECIALS,
+    M2M100_LANGUAGES,
     SENTENCEPIECE_FILE,
-    final_norm_arrays,
+    VOCABULARY,
+    M2M100Config,
 )
 from tfk_transformer.importing.vocabulary import NEVER_PREDICTED
 from tfk_transformer.models.transformer import Transformer
@@ -161,8 +154,7 @@ def _arrays(model: Transformer, ids: Sequence[int], target_row: int) -> dict[str
         target_row: the row of the target language's token.
     """
     weights = plain_attention(model)
-    names = {**layer_arrays(model.config), **final_norm_arrays(model.config)}
     embeddings = weights["source_embedding/embeddings"]
     table = embeddings[ids]
     table[target_row] = embeddings[START_ID]
-    return {**restore_arrays(names, weights), SHARED_TABLE: table}
+    return {**restore_arrays(bart_arrays(model.config), weights), SHARED_TABLE: table}

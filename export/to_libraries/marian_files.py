@@ -18,22 +18,23 @@ from tfk_transformer.constants import PAD_ID, START_ID, UNKNOWN_ID
 from tfk_transformer.export.to_libraries.counterparts import MARIAN, unsupported_options
 from tfk_transformer.export.to_libraries.hugging_face_folder import write_family_files
 from tfk_transformer.export.to_libraries.plain_attention import plain_attention
-from tfk_transformer.importing.hugging_face.bart_layers import (
+from tfk_transformer.importing.hugging_face.bart import (
     LOGITS_BIAS,
     OUTPUT_TABLE,
     SHARED_TABLE,
     SOURCE_TABLE,
     TARGET_TABLE,
-    layer_arrays,
+    bart_arrays,
     restore_arrays,
 )
-from tfk_transformer.importing.hugging_face.marian import MarianConfig, is_tag
+from tfk_transformer.importing.hugging_face.marian import MarianConfig
 from tfk_transformer.importing.vocabulary import (
     END_PIECE,
     NEVER_FROM_TEXT,
     PAD_PIECE,
     UNKNOWN_PIECE,
     Piece,
+    is_tag,
 )
 from tfk_transformer.models.transformer import Transformer
 from tfk_transformer.pipelines.bundle import write_json
@@ -163,7 +164,7 @@ def _arrays(model: Transformer) -> dict[str, np.ndarray]:
     weights = plain_attention(model)
     bias = weights.get("output/bias", np.zeros(model.config.target_vocab_size, "float32"))
     return {
-        **restore_arrays(layer_arrays(model.config), weights),
+        **restore_arrays(bart_arrays(model.config), weights),
         **_tables(model.config, weights),
         LOGITS_BIAS: bias[None],
     }

@@ -262,7 +262,7 @@ def rewritten(path, version, dtypes=None, attributes=None):
     file = open_binary(path)
     dtypes = dtypes or {}
     parts = []
-    arrays = {name: file._values(name) for name in file.variables}
+    arrays = {name: file.variables[name].read(path) for name in file.variables}
     for name, array in {**arrays, **(attributes or {})}.items():
         dtype = file.variables[name].dtype if name in file.variables else str(array.dtype)
         dtype = dtypes.get(dtype, dtype)

@@ -9,8 +9,8 @@ import sys
 import pytest
 from marian_folder import sentences, split_weights, write_folder
 
-from tfk_transformer.importing.hub import resolve_model_path
 from tfk_transformer.importing.model_import import import_model
+from tfk_transformer.importing.model_paths import resolve_model_path
 from tfk_transformer.pipelines.translator import Translator
 
 pytest.importorskip("huggingface_hub")
@@ -70,7 +70,7 @@ def test_cached_weights_may_be_split(home):
     folder.parent.mkdir()
     split_weights(write_folder(folder))
     script = (
-        "from tfk_transformer.importing.hub import resolve_model_path; "
+        "from tfk_transformer.importing.model_paths import resolve_model_path; "
         f"print(resolve_model_path({name!r}))"
     )
     environment = {**os.environ, "HF_HOME": str(home), "HF_HUB_OFFLINE": "1"}

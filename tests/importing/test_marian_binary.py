@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from marian_npz_folder import binary_file, stored, write_file
 
-from tfk_transformer.importing.marian_files.binary_file import open_binary
+from tfk_transformer.importing.marian_files.files import open_binary
 from tfk_transformer.importing.model_import import import_model
 
 COUNT = 8  # the offset of the number of arrays

@@ -237,7 +237,7 @@ def test_shortlist_is_exported(tmp_path):
 def test_broken_shortlists_are_refused(tmp_path, change, message):
     folder = write_firefox(tmp_path)
     write_shortlist(folder)
-    tokenizer = SubwordTokenizer(read_side(folder / "vocab.deen.spm", 67).model)
+    tokenizer = SubwordTokenizer(read_side(folder / "vocab.deen.spm", 67)[1])
     path = folder / LEX_NAME
     path.write_bytes(change(path.read_bytes()))
     with pytest.raises(ValueError, match=message):

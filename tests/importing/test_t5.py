@@ -14,9 +14,9 @@ from tfk_transformer.constants import END_ID, START_ID
 from tfk_transformer.importing.hugging_face.model_folder import read_optional_json
 from tfk_transformer.importing.hugging_face.t5 import T5Config, _vocabulary, read_t5
 from tfk_transformer.importing.hugging_face.t5_tokens import read_t5_tokens
-from tfk_transformer.importing.languages import Languages
+from tfk_transformer.importing.imported import with_text_prefix
 from tfk_transformer.importing.model_import import import_model
-from tfk_transformer.importing.text_prefix import with_text_prefix
+from tfk_transformer.text.languages import Languages
 from tfk_transformer.tokenizers.subword_tokenizer import SubwordTokenizer
 
 PREFIX = "ka lo te "  # of the vocabulary: others are kept as they are, between sentences
@@ -25,7 +25,8 @@ PREFIX = "ka lo te "  # of the vocabulary: others are kept as they are, between 
 def rows_of(folder):
     """The row of each id in the tables of a folder."""
     values = read_optional_json(folder / "config.json")
-    return _vocabulary(read_t5_tokens(folder, values), T5Config(**values)).rows
+    pieces, model, _ = read_t5_tokens(folder, values)
+    return _vocabulary(pieces, model, T5Config(**values)).rows
 
 
 def imported(folder, source=None, target=None):

@@ -16,12 +16,12 @@ from typer.testing import CliRunner
 
 from tfk_transformer.apps.cli import main
 from tfk_transformer.constants import END_ID
-from tfk_transformer.importing.hugging_face.path_problems import model_type_problem
 from tfk_transformer.importing.hugging_face.search_notes import (
     convert_search_settings,
     generation_settings,
 )
 from tfk_transformer.importing.model_import import FAMILIES, import_model
+from tfk_transformer.importing.model_paths import model_type_problem
 
 M2M100 = {"source_language": "de", "target_language": "en"}
 NLLB = {"source_language": "deu_Latn", "target_language": "eng_Latn"}

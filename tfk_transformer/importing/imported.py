@@ -1,12 +1,19 @@
 """The result of reading a model of another library: everything that a translator consists of."""
 
-from collections.abc import Mapping
+import difflib
+from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
+from sentencepiece.sentencepiece_model_pb2 import ModelProto
 
 from tfk_transformer.config.model_options import TransformerConfig
-from tfk_transformer.importing.languages import Languages
+from tfk_transformer.config.words import shorten
+from tfk_transformer.importing.vocabulary import WORD_MARK, Piece, text_pieces
+from tfk_transformer.text.languages import Languages
+from tfk_transformer.tokenizers.subword_tokenizer import SubwordTokenizer
+
+MAX_LISTED_LANGUAGES = 10  # languages that an error message lists
 
 
 class Imported(NamedTuple):
@@ -21,3 +28,82 @@ class Imported(NamedTuple):
     search: Mapping[str, Any]
     notes: tuple[str, ...]  # one sentence for each setting that has no counterpart here
     languages: Languages = Languages()  # the selected ones
+
+
+def check_languages(
+    languages: Languages,
+    available: Collection[str],
+    family: str,
+    required: Collection[str] = ("source", "target"),
+) -> None:
+    """Refuse languages that a folder does not have; those of other sides than `required` may be
+    None.
+    """
+    problems = []
+    for name, language in languages._asdict().items():
+        is_passed = language is not None or name in required
+        if is_passed and language not in available:
+            got = "nothing" if language is None else f"'{shorten(language)}'"
+            problems.append(
+                f"{name}_language: expected one of the {len(available)} languages of this folder "
+                f"of {family} ({_suggestions(language, available)}), got {got}"
+            )
+    if problems:
+        raise ValueError("; ".join(problems) + ".")
+
+
+def check_no_languages(languages: Languages, family: str) -> None:
+    """Refuse languages for a family whose models translate between two languages only."""
+    if passed := [
+        f"{name}_language {language!r}"
+        for name, language in languages._asdict().items()
+        if language is not None
+    ]:
+        raise ValueError(
+            f"languages: expected none for a folder of {family}, whose models have one source "
+            f"language, got {', '.join(passed)}; "
+            "a model for several target languages expects the language token in the text."
+        )
+
+
+def _suggestions(language: str | None, available: Collection[str]) -> str:
+    """Return the languages nearest to a wrong one, or else the first ones."""
+    if language and (
+        close := difflib.get_close_matches(language, list(available), n=MAX_LISTED_LANGUAGES // 2)
+    ):
+        return f"the nearest: {', '.join(close)}"
+    shown = list(available)[:MAX_LISTED_LANGUAGES]
+    return ", ".join([*shown, "…"] if len(shown) < len(available) else shown)
+
+
+def with_text_prefix(imported: Imported, prefix: str) -> Imported:
+    """Return a model that puts the tokens of a text before every source.
+
+    Results are the same as with the text, and a blank if the tokenizer marks words, typed before
+    each source.
+    """
+    config = imported.config
+    ids = SubwordTokenizer(imported.source_model).encode([prefix])[0]
+    problem = ""
+    if not ids:
+        problem = "a text with tokens"
+    elif config.source_additions:
+        problem = f"none for {imported.family}, which puts a language before or after the source"
+    elif config.positions == "learned":
+        problem = f"none for {imported.family}, whose positions have no row for it"
+    elif not _segments_apart(ModelProto.FromString(imported.source_model)):
+        problem = "none for a tokenizer whose pieces span words; type it before each source"
+    if problem:
+        raise ValueError(f"source_text_prefix: expected {problem}, got {shorten(repr(prefix))}.")
+    return imported._replace(config=config.replace(source_prefix=tuple(ids)))
+
+
+def _segments_apart(model: ModelProto) -> bool:
+    """Return whether a prefix and a text always have the same tokens, together and apart."""
+    normalizer = model.normalizer_spec
+    ordinary = [piece for piece in model.pieces if piece.type == Piece.NORMAL]
+    if not normalizer.escape_whitespaces:
+        return len(ordinary) <= 1  # the spare piece of a model of bytes
+    if model.trainer_spec.treat_whitespace_as_suffix or not normalizer.add_dummy_prefix:
+        return False
+    return all(WORD_MARK not in piece.lstrip(WORD_MARK) for piece in text_pieces(model))

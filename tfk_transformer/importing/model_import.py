@@ -9,17 +9,19 @@ from tfk_transformer.config.words import shorten
 from tfk_transformer.importing.checking.model_card import read_license
 from tfk_transformer.importing.ctranslate2_folder import argos
 from tfk_transformer.importing.ctranslate2_folder.folder import read_ctranslate2
-from tfk_transformer.importing.hub import resolve_model_path
-from tfk_transformer.importing.hugging_face.m2m100 import read_m2m100
-from tfk_transformer.importing.hugging_face.marian import is_tag, read_marian
-from tfk_transformer.importing.hugging_face.mbart import read_mbart
+from tfk_transformer.importing.hugging_face.marian import read_marian
 from tfk_transformer.importing.hugging_face.model_folder import (
     CONFIG,
     TOKENIZER_CONFIG,
     check_model_files,
     read_optional_json,
 )
-from tfk_transformer.importing.hugging_face.path_problems import (
+from tfk_transformer.importing.hugging_face.multilingual import read_m2m100, read_mbart
+from tfk_transformer.importing.hugging_face.pegasus import read_pegasus
+from tfk_transformer.importing.hugging_face.t5 import read_t5
+from tfk_transformer.importing.imported import Imported, check_no_languages, with_text_prefix
+from tfk_transformer.importing.marian_files.model_file import read_marian_model
+from tfk_transformer.importing.model_paths import (
     ARGOS_SUFFIX,
     check_model_path,
     folder_type,
@@ -27,17 +29,13 @@ from tfk_transformer.importing.hugging_face.path_problems import (
     is_marian_file,
     is_marian_folder,
     model_type_problem,
+    resolve_model_path,
 )
-from tfk_transformer.importing.hugging_face.pegasus import read_pegasus
-from tfk_transformer.importing.hugging_face.t5 import read_t5
-from tfk_transformer.importing.imported import Imported
-from tfk_transformer.importing.languages import Languages, check_no_languages
-from tfk_transformer.importing.marian_files.model_file import read_marian_model
-from tfk_transformer.importing.text_prefix import with_text_prefix
+from tfk_transformer.importing.vocabulary import WORD_MARK, is_tag
 from tfk_transformer.models.transformer import Transformer
 from tfk_transformer.pipelines.licenses import warn_of_license
 from tfk_transformer.pipelines.translator import Translator
-from tfk_transformer.text.languages import is_language
+from tfk_transformer.text.languages import Languages, is_language
 from tfk_transformer.tokenizers.subword_tokenizer import SubwordTokenizer
 from tfk_transformer.training.trimming.smaller_model import ModelParts
 from tfk_transformer.training.trimming.trimming import TRIMMING, KeepTexts, trim_parts
@@ -122,19 +120,12 @@ def import_model(
         # The hub's cache names a folder by its commit.
         origin |= {"name": str(model), "revision": path.name}
     warn_of_license(origin)
-    source_tokenizer = SubwordTokenizer(imported.source_model)
-    if not any(imported.languages):
-        pieces = source_tokenizer.pieces_of(range(source_tokenizer.vocab_size))
-        if any(is_tag(piece.removeprefix("▁")) for piece in pieces):
-            check_no_languages(languages, imported.family)
-        languages = _stated_languages(path, str(origin["name"]), languages)
-    else:
-        languages = imported.languages
+    languages = _languages_of(imported, path, str(origin["name"]), languages)
     config = imported.config.replace(
         source_language=languages.source, target_language=languages.target
     )
-    target_tokenizer = SubwordTokenizer(imported.target_model)
-    parts = ModelParts(config, imported.arrays, source_tokenizer, target_tokenizer)
+    tokenizers = map(SubwordTokenizer, (imported.source_model, imported.target_model))
+    parts = ModelParts(config, imported.arrays, *tokenizers)
     if keep_texts is not None:
         keep = KeepTexts(keep_texts, vocab_size=vocab_size)
         parts, trimming = trim_parts(parts, keep)
@@ -159,11 +150,7 @@ def import_model(
 def _read_model(
     path: Path, vocab: Sequence[str | PathLike[str]], languages: Languages
 ) -> tuple[Imported, dict[str, str | None]]:
-    """Return the model at a path, its name and its license.
-
-    Raises:
-        ValueError: see `import_model`.
-    """
+    """Return the model at a path, its name and its license."""
     models = [Path(name) for name in vocab]
     if is_marian_folder(path) or is_marian_file(path):
         imported = read_marian_model(path, models, languages)
@@ -182,16 +169,9 @@ def _read_model(
 def _read_ctranslate2(
     folder: Path, name: str, models: Sequence[Path], languages: Languages
 ) -> tuple[Imported, dict[str, str | None]]:
-    """Return the model in a folder of CTranslate2, its name and its license.
+    """Return the model in a folder of CTranslate2, or in an unpacked package of Argos Translate.
 
-    Args:
-        folder: the folder, or an unpacked package of Argos Translate.
-        name: the name of a model that does not state one.
-        models: SentencePiece models that are elsewhere.
-        languages: the languages that the user states.
-
-    Raises:
-        ValueError: see `read_ctranslate2`.
+    The name is that of a model that does not state one.
     """
     package = argos.read_package(folder)
     imported = read_ctranslate2(folder, package, models, languages)
@@ -204,12 +184,7 @@ def _read_ctranslate2(
 def _read_folder(
     path: Path, vocab: Sequence[str | PathLike[str]], languages: Languages
 ) -> Imported:
-    """Return the model in a folder in Hugging Face's layout.
-
-    Raises:
-        ValueError: if files are missing, `vocab` is not empty, the family is not supported, or the
-            weights are quantized.
-    """
+    """Return the model in a folder in Hugging Face's layout."""
     check_model_files(path, [CONFIG])
     if vocab:
         raise ValueError(
@@ -234,18 +209,20 @@ def _read_folder(
     return FAMILIES[str(family)](path, values, selected)
 
 
-def _stated_languages(path: Path, name: str, passed: Languages) -> Languages:
-    """Return the languages of a MarianMT folder or an .npz file.
-
-    Args:
-        path: the folder or file.
-        name: the name of the model, such as "Helsinki-NLP/opus-mt-en-de".
-        passed: the languages that the user states.
+def _languages_of(imported: Imported, path: Path, name: str, passed: Languages) -> Languages:
+    """Return the languages of a model: those that its reader selected, or else those that the user
+    passed, or else of the tokenizer, or else of the name, such as "Helsinki-NLP/opus-mt-en-de".
     """
-    tokenizer = read_optional_json(path / TOKENIZER_CONFIG)
+    if any(imported.languages):
+        return imported.languages
+    tokenizer = SubwordTokenizer(imported.source_model)
+    pieces = tokenizer.pieces_of(range(tokenizer.vocab_size))
+    if any(is_tag(piece.removeprefix(WORD_MARK)) for piece in pieces):
+        check_no_languages(passed, imported.family)
+    stated = read_optional_json(path / TOKENIZER_CONFIG)
     *_, source, target = ("", "", *name.partition("opus-mt-")[2].split("-"))
-    sources = (tokenizer.get("source_lang"), source)
-    targets = (tokenizer.get("target_lang"), target)
+    sources = (stated.get("source_lang"), source)
+    targets = (stated.get("target_lang"), target)
     return Languages(
         passed.source or next(filter(is_language, sources), None),
         passed.target or next(filter(is_language, targets), None),

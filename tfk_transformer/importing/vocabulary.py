@@ -18,6 +18,7 @@ from tfk_transformer.constants import END_ID, PAD_ID, START_ID, UNKNOWN_ID
 END_PIECE = "</s>"
 UNKNOWN_PIECE = "<unk>"
 PAD_PIECE = "<pad>"
+WORD_MARK = "\u2581"  # of SentencePiece, at the start of a word
 MAX_ROWS = 2**20  # four times the largest vocabulary of the supported families
 NEVER_PREDICTED = -1e9  # the output bias of tokens that are never predicted
 Piece: TypeAlias = ModelProto.SentencePiece
@@ -51,16 +52,23 @@ class Vocabulary(NamedTuple):
     silent: np.ndarray  # bool (V,): tokens that the family never predicts or has no row for
     texts: frozenset[str]  # the family's pieces that stand for text, special tokens included
 
+    def take(self, table: np.ndarray) -> np.ndarray:
+        """Return the rows (V, ...) of a family's table (rows, ...); rows that it lacks are 0."""
+        if (missing := int(self.rows.max()) + 1 - len(table)) > 0:
+            table = np.pad(table, [(0, missing), *[(0, 0)] * (table.ndim - 1)])
+        return table[self.rows]
+
     def bias(self, family_bias: np.ndarray) -> np.ndarray:
         """Return the output bias (V,), from the bias of the family's rows (rows,)."""
-        return np.where(self.silent, np.float32(NEVER_PREDICTED), family_bias[self.rows])
+        return np.where(self.silent, np.float32(NEVER_PREDICTED), self.take(family_bias))
+
+    def id_of(self, row: int) -> int:
+        """Return the id of a row, other than the start token, which may share it."""
+        return int(np.flatnonzero(self.rows == row)[-1])
 
 
-class SideTokenizer(NamedTuple):
-    """The tokens of one side, and a SentencePiece model with their ids."""
-
-    vocabulary: Vocabulary
-    model: bytes
+# The tokens of a side, and a SentencePiece model with their ids.
+Side: TypeAlias = tuple[Vocabulary, bytes]
 
 
 def special_rows(pieces: Mapping[str, int]) -> SpecialRows:
@@ -74,11 +82,7 @@ def special_rows(pieces: Mapping[str, int]) -> SpecialRows:
 
 
 def check_special_rows(special: SpecialRows, pad: int, end: int, path: Path) -> None:
-    """Refuse a vocabulary whose padding and end tokens have other rows than in config.json.
-
-    Raises:
-        ValueError: with the rows that differ.
-    """
+    """Refuse a vocabulary whose padding and end tokens have other rows than in config.json."""
     rows = ((PAD_PIECE, pad, special.pad), (END_PIECE, end, special.end))
     if wrong := [
         f"{name} {expected}, got {row}" for name, expected, row in rows if expected != row
@@ -97,17 +101,28 @@ def remap_vocabulary(
 ) -> Vocabulary:
     """Return a family's vocabulary in the order of this project's ids.
 
-    Args:
-        pieces: the row of each piece.
-        rows: the number of rows of the family's tables.
-        special: the rows of the special tokens.
-        added: pieces of the SentencePiece model that are not in `pieces`.
-        never_predicted: rows that are never predicted, in addition to the start token's.
-
-    Raises:
-        ValueError: if two pieces have one row, a row is outside the tables, or the tables have more
-            than `MAX_ROWS` rows.
+    The pieces have their rows in the family's tables, whose number is `rows`. The pieces `added`
+    are only in the SentencePiece model. No translation has the start token and the rows
+    `never_predicted`.
     """
+    names = _checked_names(pieces, rows, special)
+    first_rows = [special.pad, special.start, special.end, special.unknown]
+    moved = first_rows if special.dedicated_start else (special.pad, special.end, special.unknown)
+    family_rows = [*first_rows, *(row for row in range(rows) if row not in moved)]
+    texts = [names.get(row, f"<row {row}>") for row in family_rows]
+    if not special.dedicated_start:
+        texts[START_ID] = unused_name("s", pieces)
+    extra_texts = sorted(added)
+    all_rows = np.array([*family_rows, *[special.unknown] * len(extra_texts)])
+    silent = np.isin(all_rows, list(never_predicted))
+    silent[len(texts) :] = True
+    silent[START_ID] |= not special.dedicated_start
+    named = frozenset(piece for piece, row in pieces.items() if row not in never_predicted)
+    return Vocabulary((*texts, *extra_texts), all_rows, silent, named)
+
+
+def _checked_names(pieces: Mapping[str, int], rows: int, special: SpecialRows) -> dict[int, str]:
+    """Return the piece of each row, which must be in the tables and have one piece."""
     if rows > MAX_ROWS:
         raise ValueError(
             f"vocabulary: expected tables of at most {MAX_ROWS:,} rows, got {shorten(str(rows))}."
@@ -129,28 +144,17 @@ def remap_vocabulary(
             f"vocabulary: expected rows of special tokens below {rows:,}, got "
             f"{', '.join(shorten(str(row)) for row in outside)}."
         )
-    first_rows = [special.pad, special.start, special.end, special.unknown]
-    moved = first_rows if special.dedicated_start else (special.pad, special.end, special.unknown)
-    family_rows = [*first_rows, *(row for row in range(rows) if row not in moved)]
-    texts = [names.get(row, f"<row {row}>") for row in family_rows]
-    if not special.dedicated_start:
-        candidates = (f"<s{'_' * n}>" for n in range(len(pieces) + 1))
-        texts[START_ID] = next(name for name in candidates if name not in pieces)
-    extra_texts = sorted(added)
-    all_rows = np.array([*family_rows, *[special.unknown] * len(extra_texts)])
-    silent = np.isin(all_rows, list(never_predicted))
-    silent[len(texts) :] = True
-    silent[START_ID] |= not special.dedicated_start
-    named = frozenset(piece for piece, row in pieces.items() if row not in never_predicted)
-    return Vocabulary((*texts, *extra_texts), all_rows, silent, named)
+    return names
+
+
+def unused_name(stem: str, pieces: Collection[str]) -> str:
+    """Return a name such as <s>, <s_> or <s__> that no piece has."""
+    names = (f"<{stem}{'_' * n}>" for n in range(len(pieces) + 1))
+    return next(name for name in names if name not in pieces)
 
 
 def parse_sentencepiece(model: bytes, name: str) -> ModelProto:
-    """Return a SentencePiece model as a protocol buffer message.
-
-    Raises:
-        ValueError: if SentencePiece does not load the bytes, or the model's type is not in `TYPES`.
-    """
+    """Return a SentencePiece model of one of the types `TYPES` as a protocol buffer message."""
     try:
         proto = ModelProto.FromString(model)
         sentencepiece.SentencePieceProcessor(model_proto=model)
@@ -171,17 +175,35 @@ def parse_sentencepiece(model: bytes, name: str) -> ModelProto:
 
 
 def read_sentencepiece(path: Path) -> ModelProto:
-    """Return the SentencePiece model in a file; see `parse_sentencepiece`.
-
-    Raises:
-        ValueError: if the file is larger than a vocabulary, or see `parse_sentencepiece`.
-    """
+    """Return the SentencePiece model in a file; see `parse_sentencepiece`."""
     return parse_sentencepiece(read_small_file(path, MAX_VOCABULARY_BYTES), str(path))
+
+
+def check_vocab(vocab: Sequence[Path], counts: Collection[int], addition: str = "") -> None:
+    """Refuse missing SentencePiece models, and other numbers of them than `counts`."""
+    missing = [str(path) for path in vocab if not path.is_file()]
+    if missing or len(vocab) not in counts:
+        got = f"no {', '.join(missing)}" if len(vocab) in counts else f"{len(vocab)} files"
+        raise ValueError(
+            "vocab: expected one SentencePiece model for both sides, or one for the source and "
+            f"one for the target{addition}, got {got}."
+        )
 
 
 def text_pieces(proto: ModelProto) -> list[str]:
     """Return the pieces of a model that texts can be segmented into."""
     return [piece.piece for piece in proto.pieces if piece.type not in NEVER_FROM_TEXT]
+
+
+def is_tag(piece: str) -> bool:
+    """Return whether a piece is a language token, for example >>fra<<."""
+    return piece.startswith(">>") and piece.endswith("<<")
+
+
+def tags_of(pieces: Iterable[str], proto: ModelProto) -> list[str]:
+    """Return the language tokens of a vocabulary that a SentencePiece model lacks."""
+    texts = set(text_pieces(proto))
+    return [piece for piece in pieces if is_tag(piece) and piece not in texts]
 
 
 def sentencepiece_model(
@@ -193,16 +215,9 @@ def sentencepiece_model(
     decoded if they are text, but texts are only segmented into those of characters that `proto`
     lacks: a family looks up such characters in its vocabulary, too.
 
-    Args:
-        proto: the model.
-        vocabulary: the tokens. Pieces of `proto` that are not in the vocabulary become unknown, or
-            are segmented further.
-        tags: tokens of the vocabulary that become one piece each where a text has them after a
-            blank or at its start.
-
-    Raises:
-        ValueError: if there are tags, and `proto` is not of type "unigram", or two tags are the
-            same after normalization.
+    Pieces of `proto` that are not in the vocabulary become unknown, or are segmented further. Tags
+    are tokens of the vocabulary that become one piece each where a text has them after a blank or
+    at its start. They need a model of type "unigram".
     """
     if tags and proto.trainer_spec.model_type != UNIGRAM:
         raise ValueError(
@@ -234,11 +249,7 @@ def sentencepiece_model(
 
 
 def _tag_pieces(proto: ModelProto, tags: Sequence[str]) -> dict[str, str]:
-    """Return the piece of each tag: its normalized form, with the mark of the start of a word.
-
-    Raises:
-        ValueError: if two tags have the same form.
-    """
+    """Return the piece of each tag: its normalized form, with the mark of the start of a word."""
     processor = sentencepiece.SentencePieceProcessor(model_proto=proto.SerializeToString())
     tag_pieces: dict[str, str] = {}
     for tag in tags:
@@ -269,7 +280,11 @@ def _pieces(
             # All other scores are log-probabilities, so the best segmentation has this piece.
             yield Piece(piece=tag_pieces[text], score=0.0, type=Piece.NORMAL)
         elif text in originals:
-            yield _without_unknown(originals[text])
+            # A model has only one unknown piece.
+            original = originals[text]
+            is_unknown = original.type == Piece.UNKNOWN
+            piece_type = Piece.CONTROL if is_unknown else original.type
+            yield Piece(piece=text, score=original.score, type=piece_type)
         elif text in borrowed:
             yield Piece(piece=text, score=lowest, type=Piece.NORMAL)
         elif text in vocabulary.texts:
@@ -299,11 +314,3 @@ def _script(character: str) -> str:
     """Return the first word of the name of a letter, mark or digit, such as LATIN, or else ""."""
     is_text = unicodedata.category(character)[0] in "LMN"
     return unicodedata.name(character, "").partition(" ")[0] if is_text else ""
-
-
-def _without_unknown(piece: Piece) -> Piece:
-    """Return a piece, as a control piece if it is the unknown one: a model has only one."""
-    control = piece.type == Piece.UNKNOWN
-    return Piece(
-        piece=piece.piece, score=piece.score, type=Piece.CONTROL if control else piece.type
-    )

@@ -15,29 +15,42 @@ from typing import Any
 import numpy as np
 
 from tfk_transformer.importing.checking.model_card import CARD, read_examples
-from tfk_transformer.importing.checking.reference_program import TRANSFORMERS
-from tfk_transformer.importing.checking.reference_requests import (
-    LIBRARIES,
-    library_of,
-    library_request,
-)
+from tfk_transformer.importing.checking.reference_program import CTRANSLATE2, TRANSFORMERS
 from tfk_transformer.importing.ctranslate2_folder import argos
-from tfk_transformer.importing.hub import resolve_model_path
-from tfk_transformer.importing.hugging_face.marian import is_tag
-from tfk_transformer.importing.hugging_face.path_problems import ARGOS_SUFFIX
+from tfk_transformer.importing.ctranslate2_folder.binary_file import open_binary
+from tfk_transformer.importing.ctranslate2_folder.token_files import (
+    FolderConfig,
+    find_tokenizers,
+    passed_tokens,
+    read_vocabularies,
+)
+from tfk_transformer.importing.hugging_face.multilingual import MBART_25, SMALL100
+from tfk_transformer.importing.model_paths import (
+    ARGOS_MODEL_FOLDER,
+    ARGOS_SUFFIX,
+    CTRANSLATE2_BINARY,
+    is_ctranslate2_folder,
+    is_marian_file,
+    is_marian_folder,
+    resolve_model_path,
+)
+from tfk_transformer.importing.vocabulary import UNKNOWN_PIECE, is_tag, read_sentencepiece
 from tfk_transformer.pipelines.translator import Translator
+from tfk_transformer.text.languages import Languages
 from tfk_transformer.text.results import Translation
 from tfk_transformer.tokenizers.subword_tokenizer import SubwordTokenizer
 from tfk_transformer.training.trimming.trimming import TRIMMING
 
-Comparison = dict[str, Any]  # JSON values by name
+Values = dict[str, Any]  # JSON values by name
 
+# The packages that each library needs to run a model.
+LIBRARIES = {TRANSFORMERS: ("transformers", "torch"), CTRANSLATE2: ("ctranslate2",)}
+MULTILINGUAL = ("M2M100", "NLLB", "mBART")  # beginnings of families whose decoder gets a language
 TEXTS = 5  # to compare
 MAX_TOKENS = 256  # of a text, since both searches take time in proportion
 VOCABULARY_TOKENS = 6  # of a text of random pieces
 SCORE_TOLERANCE = 1e-3  # sums of rounding differences over the tokens of a long translation
 BYTE_PIECE = re.compile(r"<0x([0-9A-F]{2})>")
-UNKNOWN = "<unk>"
 LEFT_OUT = re.compile("[⁇\ufffd]")
 PROGRAM = "tfk_transformer.importing.checking.reference_program"
 # The folder's files are the only ones that the library reads.
@@ -46,17 +59,12 @@ ENVIRONMENT = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_VERBOSITY": "error"}
 
 def compare_with_library(
     model: str | os.PathLike[str], translator: Translator, vocab: Sequence[Path] = ()
-) -> Comparison:
+) -> Values:
     """Translate a few texts, and compare tokens, translations and scores with the library that the
     model is from, if it is installed.
 
     The texts are the examples in the model card, the probes, and texts of random pieces, up to
     `TEXTS` in total.
-
-    Args:
-        model: the path or the name on the Hugging Face hub that the translator was imported from.
-        translator: the imported model.
-        vocab: the SentencePiece models that are not in the model's folder.
 
     Returns:
         JSON values: `source`, `translation` and `source_from` of an example; `library` with its
@@ -69,16 +77,21 @@ def compare_with_library(
         if path.suffix == ARGOS_SUFFIX:
             path = stack.enter_context(argos.unpacked(path))
         examples = read_examples(path if path.is_dir() else path.parent)
-        ours = _translate(translator, list(_short_texts(translator, examples)))
-        library = library_of(path)
+        # With the imported settings, but without drawing tokens.
+        drawing = translator.search_settings.temperature > 0
+        settings: Values = {"temperature": 0.0} if drawing else {}
+        sources = _short_texts(translator, examples)
+        ours = translator.translate(sources, split_sentences=False, **settings)
+        library = _library_of(path)
         reason = _missing(library, translator)
         theirs = None
         if reason is None:
-            request = library_request(path, translator, [each.source for each in ours], vocab)
+            make = _transformers_request if library == TRANSFORMERS else _ctranslate2_request
+            request = make(path, translator, [each.source for each in ours], vocab)
             theirs, reason = _run(request)
     first = ours[0].source
     origin = "probes" if first in translator.probes else "vocabulary"
-    comparison: Comparison = {
+    comparison: Values = {
         "source": first,
         "translation": ours[0].text,
         "source_from": CARD if first in examples else origin,
@@ -89,11 +102,11 @@ def compare_with_library(
     return {**comparison, **version, **_compare(translator, ours, request, theirs)}
 
 
-def _translate(translator: Translator, texts: Sequence[str]) -> list[Translation]:
-    """Translate texts with the imported settings, but without drawing tokens."""
-    sampled = translator.search_settings.temperature > 0
-    settings: dict[str, Any] = {"temperature": 0.0} if sampled else {}
-    return translator.translate(texts, split_sentences=False, **settings)
+def _library_of(path: Path) -> str | None:
+    """Return the library that a folder or file is from, or None if there is none to compare."""
+    if is_marian_folder(path) or is_marian_file(path):
+        return None
+    return CTRANSLATE2 if is_ctranslate2_folder(path) else TRANSFORMERS
 
 
 def _missing(library: str | None, translator: Translator) -> str | None:
@@ -108,8 +121,8 @@ def _missing(library: str | None, translator: Translator) -> str | None:
     return None
 
 
-def _short_texts(translator: Translator, examples: Sequence[str]) -> Iterator[str]:
-    """Yield texts that the model reads whole: examples, probes, and texts of random pieces."""
+def _short_texts(translator: Translator, examples: Sequence[str]) -> list[str]:
+    """Return texts that the model reads whole: examples, probes, and texts of random pieces."""
     tokenizer = translator.source_tokenizer
     random = np.random.default_rng(0)
     ids = _word_ids(tokenizer)
@@ -119,7 +132,7 @@ def _short_texts(translator: Translator, examples: Sequence[str]) -> Iterator[st
     texts = list(dict.fromkeys([*examples, *translator.probes, *tokenizer.decode(drawn)]))
     lengths = map(len, tokenizer.encode(texts))
     fitting = [text for text, length in zip(texts, lengths, strict=True) if 0 < length <= limit]
-    yield from fitting[:TEXTS]
+    return fitting[:TEXTS]
 
 
 def _word_ids(tokenizer: SubwordTokenizer) -> list[int]:
@@ -136,6 +149,81 @@ def _word_ids(tokenizer: SubwordTokenizer) -> list[int]:
     read = [row for row, ids in zip(words, tokenizer.encode(texts), strict=True) if ids == [row]]
     ascii_bytes = [row for row in letters if plain[row] != pieces[row] and plain[row].isascii()]
     return read or ascii_bytes or letters or tokenizer.text_ids()
+
+
+def _transformers_request(
+    path: Path, translator: Translator, texts: Sequence[str], _: Sequence[Path]
+) -> Values:
+    """Return a request to translate texts with the settings that the import took over."""
+    family = str(translator.origin["family"])
+    source, target = _languages(translator)
+    languages = {"src_lang": source, "tgt_lang": target}
+    setting = None
+    if family == SMALL100:
+        # The class of SMaLL-100 is in its own folders. It reads the target's language as M2M100's
+        # class reads the source's.
+        languages["src_lang"] = target
+    elif family == MBART_25:
+        setting = "decoder_start_token_id"
+    elif family.startswith(MULTILINGUAL):
+        setting = "forced_bos_token_id"
+    else:
+        languages = {}
+    prefix = translator.origin.get("source_text_prefix")
+    return {
+        "library": TRANSFORMERS,
+        "folder": str(path),
+        "tokenizer": "M2M100Tokenizer" if family == SMALL100 else "AutoTokenizer",
+        "languages": languages,
+        "language_setting": setting,
+        "texts": [*texts] if prefix is None else _with_prefix(translator, prefix, texts),
+    }
+
+
+def _languages(translator: Translator) -> Languages:
+    """Return the selected languages of a model of several languages, in the family's codes."""
+    codes = (translator.origin.get(f"{side}_language") for side in Languages._fields)
+    return Languages(*(code if isinstance(code, str) else None for code in codes))
+
+
+def _with_prefix(translator: Translator, prefix: str, texts: Sequence[str]) -> list[str]:
+    """Return texts after a prefix, so that their tokens are the model's own."""
+    encode = translator.source_tokenizer.encode
+    (first,) = encode([prefix])
+    with_blank = encode([f"{prefix.rstrip()} {texts[0]}"])[0] == [*first, *encode(texts[:1])[0]]
+    joined = f"{prefix.rstrip()} " if with_blank else prefix
+    return [joined + text for text in texts]
+
+
+def _ctranslate2_request(
+    path: Path, translator: Translator, texts: Sequence[str], vocab: Sequence[Path]
+) -> Values:
+    """Return a request with the tokens that users of CTranslate2 pass."""
+    is_package = not (path / CTRANSLATE2_BINARY).is_file()
+    folder = path / ARGOS_MODEL_FOLDER if is_package else path
+    values = FolderConfig.read(folder, open_binary(folder / CTRANSLATE2_BINARY))
+    tokens = read_vocabularies(folder, values.unk_token)[1]
+    proto = read_sentencepiece(find_tokenizers(list(dict.fromkeys((folder, path))), vocab)[0])
+    prefix_token = argos.read_package(path).target_prefix
+    passed, _ = passed_tokens(values, tokens, proto, _languages(translator), prefix_token)
+    tokenizer = translator.source_tokenizer
+    # CTranslate2 adds the tokens that config.json states.
+    before = passed.source_prefix[1:] if values.add_source_bos else passed.source_prefix
+    adds_end = translator.model.config.source_end and not values.add_source_eos
+    after = [values.eos_token] * adds_end + [*passed.source_suffix]
+    prefix = [] if passed.start == values.decoder_start_token else [passed.start]
+    search = translator.search_settings
+    return {
+        "library": CTRANSLATE2,
+        "folder": str(folder),
+        "tokens": [[*before, *tokenizer.pieces_of(ids), *after] for ids in tokenizer.encode(texts)],
+        "target_prefix": prefix,
+        "settings": {
+            "beam_size": search.beam_size,
+            "length_penalty": search.length_penalty,
+            "max_decoding_length": search.max_length + len(prefix),
+        },
+    }
 
 
 def _run(request: Mapping[str, Any]) -> tuple[dict[str, Any] | None, str | None]:
@@ -161,7 +249,7 @@ def _compare(
     ours: Sequence[Translation],
     request: Mapping[str, Any],
     theirs: Mapping[str, Any],
-) -> Comparison:
+) -> Values:
     """Return how many tokens and translations are equal, and the first that are not."""
     rows = list(_rows(translator, ours, request, theirs))
     same_tokens = [_are_equal(row["tokens"], row["library_tokens"]) for row in rows]
@@ -189,7 +277,9 @@ def _rows(
 ) -> Iterator[dict[str, Any]]:
     """Yield the source, the tokens and the translations of each text."""
     if request["library"] == TRANSFORMERS:
-        tokens = _tokens(translator.source_tokenizer, request["texts"])
+        source = translator.source_tokenizer
+        ids = source.encode(request["texts"])
+        tokens = [list(map(_plain, source.pieces_of(row))) for row in ids]
         library_tokens = [list(map(_plain, pieces)) for pieces in theirs["tokens"]]
         translations = theirs["translations"]
     else:
@@ -201,10 +291,6 @@ def _rows(
     texts = [result.text for result in ours]
     for values in zip(sources, tokens, library_tokens, texts, translations, strict=True):
         yield dict(zip(names, values, strict=True))
-
-
-def _tokens(tokenizer: SubwordTokenizer, texts: Sequence[str]) -> list[list[str]]:
-    return [list(map(_plain, tokenizer.pieces_of(ids))) for ids in tokenizer.encode(texts)]
 
 
 def _plain(piece: str) -> str:
@@ -225,5 +311,5 @@ def _words(text: str) -> list[str]:
 def _are_equal(ours: Sequence[str], theirs: Sequence[str]) -> bool:
     """Compare tokens. A library may return the text of an unknown token."""
     return len(ours) == len(theirs) and all(
-        piece in (other, UNKNOWN) for piece, other in zip(ours, theirs, strict=True)
+        piece in (other, UNKNOWN_PIECE) for piece, other in zip(ours, theirs, strict=True)
     )

@@ -10,11 +10,13 @@ from typing import Any
 import safetensors
 
 from tfk_transformer.importing.ctranslate2_folder.binary_file import open_binary
-from tfk_transformer.importing.hub import FILES, WEIGHT_PATTERNS, resolve_model_path
-from tfk_transformer.importing.hugging_face.path_problems import (
+from tfk_transformer.importing.model_paths import (
     ARGOS_MODEL_FOLDER,
     CTRANSLATE2_BINARY,
+    FILES,
+    WEIGHT_PATTERNS,
     is_ctranslate2_folder,
+    resolve_model_path,
 )
 from tfk_transformer.pipelines.translator import Translator
 
@@ -31,17 +33,13 @@ def describe_model(
 ) -> Description:
     """Describe what was read.
 
-    Args:
-        model: the path or the name on the Hugging Face hub that the translator was imported from.
-        translator: the imported model.
-        vocab: the SentencePiece models that are not in the model's folder.
-
     Returns:
         JSON values: `files`, bytes by name; `dtypes`, numbers of stored weights by dtype, if the
         files state them; sizes of the model by the names of its options; and `parameters`.
     """
     path = resolve_model_path(model)
-    paths = [path] if path.is_file() else _files(path)
+    patterned = (file for pattern in PATTERNS for file in path.glob(pattern) if file.is_file())
+    paths = [path] if path.is_file() else sorted(set(patterned))
     config = translator.model.config
     names = ("encoder_layers", "decoder_layers", "model_dim", "ff_dim", "num_heads")
     sizes = {name: getattr(config, name) for name in names}
@@ -71,11 +69,6 @@ def describe_line(description: Mapping[str, Any]) -> str:
         f"{', weights in ' if dtypes else ''}{' and '.join(dtypes)}"
         f"; files: {', '.join(description['files'])}"
     )
-
-
-def _files(folder: Path) -> list[Path]:
-    paths = {path for pattern in PATTERNS for path in folder.glob(pattern) if path.is_file()}
-    return sorted(paths)
 
 
 def _dtypes(paths: Iterable[Path]) -> dict[str, int]:

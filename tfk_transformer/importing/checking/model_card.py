@@ -57,18 +57,12 @@ def _code_texts(code: str) -> Iterator[str]:
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return
     for statement in statements:
-        if isinstance(statement, ast.Assign) and _is_source(statement.targets[0]):
-            value = statement.value
-            parts = value.elts if isinstance(value, ast.List | ast.Tuple) else [value]
-            for text in filter(None, map(_text_of, parts)):
-                if len(text.split()) >= MIN_WORDS:
-                    yield text
-
-
-def _is_source(target: ast.expr) -> bool:
-    return isinstance(target, ast.Name) and SOURCE_NAME.match(target.id) is not None
-
-
-def _text_of(part: ast.expr) -> str:
-    """Return the text of a constant, or an empty one if it is not a text."""
-    return part.value if isinstance(part, ast.Constant) and isinstance(part.value, str) else ""
+        if not isinstance(statement, ast.Assign):
+            continue
+        target, value = statement.targets[0], statement.value
+        if not isinstance(target, ast.Name) or not SOURCE_NAME.match(target.id):
+            continue
+        for part in value.elts if isinstance(value, ast.List | ast.Tuple) else [value]:
+            text = part.value if isinstance(part, ast.Constant) else None
+            if isinstance(text, str) and len(text.split()) >= MIN_WORDS:
+                yield text

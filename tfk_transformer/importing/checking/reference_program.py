@@ -48,34 +48,30 @@ def _transformers(request: Mapping[str, Any]) -> dict[str, Any]:
     scores = []
     for text in request["texts"]:
         with torch.no_grad():
-            result = model.generate(**_inputs(tokenizer, text), output_scores=True, **settings)
+            inputs = tokenizer(text, return_tensors="pt")
+            inputs = {name: inputs[name] for name in ("input_ids", "attention_mask")}
+            result = model.generate(**inputs, output_scores=True, **settings)
         # Not every tokenizer's class leaves out the language.
         rows = [row for row in result.sequences[0].tolist() if row != language]
         translations.append(tokenizer.decode(rows, skip_special_tokens=True))
         best = result.get("sequences_scores")
         scores.append(None if best is None else float(best[0]))
+    special = tokenizer.all_special_tokens
     return {
         "version": transformers.__version__,
-        "tokens": [_tokens(tokenizer, text) for text in request["texts"]],
+        "tokens": [
+            [token for token in tokenizer.tokenize(text) if token not in special]
+            for text in request["texts"]
+        ],
         "translations": translations,
         "scores": scores,
     }
-
-
-def _tokens(tokenizer: Any, text: str) -> list[str]:
-    special = tokenizer.all_special_tokens
-    return [token for token in tokenizer.tokenize(text) if token not in special]
 
 
 def _language_row(tokenizer: Any, language: str) -> int:
     """Return the row of the token of a language, which is "de_DE", or "__de__" in M2M100."""
     rows = [tokenizer.convert_tokens_to_ids(token) for token in (language, f"__{language}__")]
     return next(row for row in rows if row not in (None, tokenizer.unk_token_id))
-
-
-def _inputs(tokenizer: Any, text: str) -> dict[str, Any]:
-    inputs = tokenizer(text, return_tensors="pt")
-    return {name: inputs[name] for name in ("input_ids", "attention_mask")}
 
 
 def _ctranslate2(request: Mapping[str, Any]) -> dict[str, Any]:

@@ -2,6 +2,5 @@
 
 CTranslate2 itself is not required.
 
-Imports `pipelines`, `models`, `hugging_face`, and `vocabulary`, `languages` and `imported` of this
-package's parent.
+Imports `pipelines`, `models`, and the modules of this package's parent other than `model_import`.
 """

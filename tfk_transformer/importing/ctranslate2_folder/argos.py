@@ -18,13 +18,9 @@ from tfk_transformer.config.small_files import (
     read_json_object,
 )
 from tfk_transformer.config.words import shorten
-from tfk_transformer.importing.hugging_face.model_folder import first_line
-from tfk_transformer.importing.hugging_face.path_problems import (
-    ARGOS_MODEL_FOLDER,
-    CTRANSLATE2_BINARY,
-)
-from tfk_transformer.importing.languages import Languages
-from tfk_transformer.text.languages import is_language
+from tfk_transformer.importing.arrays import first_line
+from tfk_transformer.importing.model_paths import ARGOS_MODEL_FOLDER, CTRANSLATE2_BINARY
+from tfk_transformer.text.languages import Languages, is_language
 
 METADATA = "metadata.json"
 MAX_MEMBERS = 10_000  # a package has about 20
@@ -57,11 +53,7 @@ class Package(NamedTuple):
 
 
 def read_package(folder: Path) -> Package:
-    """Return the description of an unpacked package, without languages if there is none.
-
-    Raises:
-        ValueError: if the package is not of a translator, or its target prefix is not a token.
-    """
+    """Return the description of an unpacked package, without languages if there is none."""
     path = folder / METADATA
     values = read_json_object(path) if path.is_file() else {}
     if (package_type := values.get("type", "translate")) != "translate":
@@ -84,11 +76,7 @@ def read_package(folder: Path) -> Package:
 
 @contextlib.contextmanager
 def unpacked(path: Path) -> Iterator[Path]:
-    """Unpack the files of a package that an import reads into a temporary folder.
-
-    Raises:
-        ValueError: if the file is not such an archive, or a file in it is too large.
-    """
+    """Unpack the files of a package that an import reads into a temporary folder."""
     with tempfile.TemporaryDirectory() as folder:
         try:
             with zipfile.ZipFile(path) as archive:
@@ -109,6 +97,7 @@ def unpacked(path: Path) -> Iterator[Path]:
 
 def _unpack(archive: zipfile.ZipFile, path: Path, folder: Path) -> None:
     members = archive.infolist()
+    model_file = f"{ARGOS_MODEL_FOLDER}/{CTRANSLATE2_BINARY}"
     binaries = [
         member
         for member in members[:MAX_MEMBERS]
@@ -116,10 +105,10 @@ def _unpack(archive: zipfile.ZipFile, path: Path, folder: Path) -> None:
     ]
     if len(binaries) != 1 or len(members) > MAX_MEMBERS:
         raise ValueError(
-            f"Argos Translate: expected a package with one {ARGOS_MODEL_FOLDER}/"
-            f"{CTRANSLATE2_BINARY} in {path}, got {len(binaries)} in {len(members):,} files."
+            f"Argos Translate: expected a package with one {model_file} in {path}, got "
+            f"{len(binaries)} in {len(members):,} files."
         )
-    root = binaries[0].filename.removesuffix(f"{ARGOS_MODEL_FOLDER}/{CTRANSLATE2_BINARY}")
+    root = binaries[0].filename.removesuffix(model_file)
     (folder / ARGOS_MODEL_FOLDER).mkdir()
     by_name = {member.filename: member for member in members}
     for name, max_bytes in PACKAGE_FILES.items():

@@ -1,65 +1,63 @@
 """A folder of CTranslate2 becomes a translator."""
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from tfk_transformer.config.model_options import TransformerConfig
 from tfk_transformer.config.words import shorten
 from tfk_transformer.importing.ctranslate2_folder.argos import Package
-from tfk_transformer.importing.ctranslate2_folder.binary_file import open_binary
-from tfk_transformer.importing.ctranslate2_folder.language_tokens import (
-    PassedTokens,
-    language_tokens,
-    passed_tokens,
-)
+from tfk_transformer.importing.ctranslate2_folder.binary_file import BinaryFile, open_binary
 from tfk_transformer.importing.ctranslate2_folder.options import (
-    FolderOptions,
     check_supported,
     read_options,
     tied_tables,
 )
-from tfk_transformer.importing.ctranslate2_folder.search import default_search
 from tfk_transformer.importing.ctranslate2_folder.token_files import (
+    FAMILY,
     FolderConfig,
+    PassedTokens,
     find_tokenizers,
+    passed_tokens,
     read_vocabularies,
 )
-from tfk_transformer.importing.ctranslate2_folder.tokens import Sides, read_sides
-from tfk_transformer.importing.ctranslate2_folder.weights import read_weights
-from tfk_transformer.importing.hugging_face.model_folder import Arrays
-from tfk_transformer.importing.hugging_face.path_problems import (
+from tfk_transformer.importing.ctranslate2_folder.tokens import ids_of, read_sides
+from tfk_transformer.importing.ctranslate2_folder.weights import (
+    OUTPUT_BIAS,
+    STORED_POSITIONS,
+    read_weights,
+    table_names,
+)
+from tfk_transformer.importing.imported import Imported
+from tfk_transformer.importing.model_paths import (
     ARGOS_MODEL_FOLDER,
     CTRANSLATE2_BINARY,
     check_no_pointers,
 )
-from tfk_transformer.importing.imported import Imported
-from tfk_transformer.importing.languages import Languages
-from tfk_transformer.importing.vocabulary import PAD_PIECE, read_sentencepiece
+from tfk_transformer.importing.vocabulary import PAD_PIECE, Vocabulary, read_sentencepiece
+from tfk_transformer.text.languages import Languages
 
 VOCABULARY_MAP = "vmap.txt"
-FAMILY = "CTranslate2"
 # The output bias from which on a token is never predicted; the least that fits float16.
 MAX_SILENT_BIAS = -6e4
+MAX_DECODING_LENGTH = 256
+# Of `Translator.translate_batch`, which excludes tokens before it computes probabilities.
+CTRANSLATE2_SETTINGS = {"beam_size": 2, "length_penalty": 1.0, "renormalize_logits": True}
+# Of argostranslate/translate.py and settings.py.
+ARGOS_SETTINGS = {**CTRANSLATE2_SETTINGS, "beam_size": 4, "length_penalty": 0.2}
+UNLIMITED_FACTOR = 1000.0  # so that `max_length` is the only limit
 
 
 def read_ctranslate2(
     path: Path, package: Package, vocab: Sequence[Path], languages: Languages
 ) -> Imported:
-    """Read a folder of CTranslate2.
+    """Read a folder with `model.bin`, `config.json` and vocabularies, or a package of Argos
+    Translate, which has such a folder as `model`.
 
-    Args:
-        path: a folder with `model.bin`, `config.json` and vocabularies, or a folder that has such
-            a folder as `model`. The SentencePiece models are in either.
-        package: the description of a package of Argos Translate.
-        vocab: the SentencePiece models, if they are elsewhere: one for both sides, or one for the
-            source and one for the target.
-        languages: the languages of a model with language tokens.
-
-    Raises:
-        ValueError: if files are missing, broken or do not fit, or the model has layers that this
-            library lacks.
+    The SentencePiece models are in either folder, or elsewhere (vocab): one for both sides, or one
+    for the source and one for the target.
     """
     is_package = not (path / CTRANSLATE2_BINARY).is_file()
     folder = path / ARGOS_MODEL_FOLDER if is_package else path
@@ -69,53 +67,88 @@ def read_ctranslate2(
     values = FolderConfig.read(folder, file)
     paths = find_tokenizers(list(dict.fromkeys((folder, path))), vocab)
     vocabularies = read_vocabularies(folder, values.unk_token)
-    arrays = file.arrays()
-    model = read_options(file, arrays, values.layer_norm_epsilon)
-    available = language_tokens(vocabularies[1], read_sentencepiece(paths[0]))
-    passed, selected = passed_tokens(values, available, languages, package.target_prefix, FAMILY)
-    _check_passed(passed, vocabularies[1], model, folder)
-    tied = tied_tables(file, arrays, vocabularies[0] == vocabularies[1])
-    silent = _never_predicted(arrays, model)
-    sides = read_sides(
+    source_tokens, target_tokens = vocabularies
+    options = read_options(file, values.layer_norm_epsilon)
+    passed, selected = passed_tokens(
+        values, target_tokens, read_sentencepiece(paths[0]), languages, package.target_prefix
+    )
+    # Whether the first token of the decoder has an embedding of zeros.
+    starts_with_zeros = file.number("decoder/start_from_zero_embedding", 0) != 0
+    _check_passed(passed, target_tokens, starts_with_zeros, folder)
+    tied = tied_tables(file, source_tokens == target_tokens)
+    source_table, target_table, _ = table_names(file)
+    (source, source_model), (target, target_model) = read_sides(
         values,
         vocabularies,
         paths,
-        (model.source_rows, model.target_rows),
-        silent,
-        model.starts_with_zeros,
+        (file.shapes[source_table][0], file.shapes[target_table][0]),
+        _never_predicted(file, file.shapes[target_table][0]),
+        None if starts_with_zeros else str(passed.start),
         tied in ("inputs", "all"),
-        passed,
     )
-    config = _config(model, sides, tied, _reads_end(values, model, is_package))
+    options |= {
+        "tie_embeddings": tied,
+        "source_end": _reads_end(values, starts_with_zeros, is_package),
+    }
+    config = _config(file, options, (source, target), vocabularies, passed, values.unk_token)
     return Imported(
         config,
-        read_weights(file, arrays, config, sides, silent),
-        sides.source.model,
-        sides.target.model,
+        read_weights(file, config, source, target),
+        source_model,
+        target_model,
         FAMILY,
-        search=default_search(config, is_package),
+        search=_default_search(config, is_package),
         notes=tuple(_notes(folder, values, config.source_end, is_package)),
         languages=selected,
     )
 
 
 def _check_passed(
-    passed: PassedTokens, tokens: Sequence[str], model: FolderOptions, folder: Path
+    passed: PassedTokens, tokens: Sequence[str], starts_with_zeros: bool, folder: Path
 ) -> None:
-    """Refuse a token before every target that the vocabulary or the decoder lacks.
-
-    Raises:
-        ValueError: with the token.
-    """
-    if passed.target_prefix and (passed.start not in tokens or model.starts_with_zeros):
-        problem = "start_from_zero_embedding" if model.starts_with_zeros else "a vocabulary without"
+    """Refuse a token before every target that the vocabulary or the decoder lacks."""
+    if passed.target_prefix and (passed.start not in tokens or starts_with_zeros):
+        problem = "start_from_zero_embedding" if starts_with_zeros else "a vocabulary without"
         raise ValueError(
             f"folder: expected a decoder that reads '{shorten(str(passed.start))}' before every "
             f"target in {folder}, got {problem} it."
         )
 
 
-def _reads_end(values: FolderConfig, model: FolderOptions, is_package: bool) -> bool:
+def _config(
+    file: BinaryFile,
+    options: dict[str, Any],
+    sides: tuple[Vocabulary, Vocabulary],
+    vocabularies: tuple[list[str], list[str]],
+    passed: PassedTokens,
+    unknown: str,
+) -> TransformerConfig:
+    """Return the configuration of an equivalent `Transformer`, which adds the passed tokens."""
+    (source, target), (source_tokens, target_tokens) = sides, vocabularies
+    prefix = ids_of(source, source_tokens, passed.source_prefix, unknown)
+    suffix = ids_of(source, source_tokens, passed.source_suffix, unknown)
+    start = ids_of(target, target_tokens, passed.target_prefix, unknown)
+    if STORED_POSITIONS[0] in file.shapes:
+        # The rows of a table also serve the tokens with every text.
+        options["max_length"] -= max(len(prefix) + len(suffix), len(start))
+    return TransformerConfig(
+        source_vocab_size=len(source.pieces),
+        target_vocab_size=len(target.pieces),
+        source_prefix=prefix,
+        source_suffix=suffix,
+        target_prefix=start,
+        **options,
+    )
+
+
+def _never_predicted(file: BinaryFile, rows: int) -> frozenset[int]:
+    """Return the rows of the target with a bias that leaves them no probability."""
+    if file.shapes.get(OUTPUT_BIAS) != (rows,):
+        return frozenset()
+    return frozenset(np.flatnonzero(file.read(OUTPUT_BIAS) <= MAX_SILENT_BIAS).tolist())
+
+
+def _reads_end(values: FolderConfig, starts_with_zeros: bool, is_package: bool) -> bool:
     """Return whether the model reads the end token of a source.
 
     Models of Hugging Face and fairseq do, but their tokenizers add it, so that config.json does not
@@ -125,7 +158,24 @@ def _reads_end(values: FolderConfig, model: FolderOptions, is_package: bool) -> 
     if values.add_source_eos or is_package:
         return values.add_source_eos
     start = values.decoder_start_token
-    return model.starts_with_zeros or start != values.bos_token or start == PAD_PIECE
+    return starts_with_zeros or start != values.bos_token or start == PAD_PIECE
+
+
+def _default_search(config: TransformerConfig, is_package: bool) -> dict[str, Any]:
+    """Return the search settings with which CTranslate2 or Argos Translate translates by default.
+
+    CTranslate2 counts a token after the start token that its user passes, such as a language token,
+    as part of a translation. Here it is the start token.
+    """
+    passed = len(config.target_prefix)
+    return {
+        **(ARGOS_SETTINGS if is_package else CTRANSLATE2_SETTINGS),
+        "length_penalty_form": "length_with_start" if passed else "length",
+        # At least one token, and the end token.
+        "min_length": 0 if passed else 2,
+        "max_length": min(MAX_DECODING_LENGTH - passed, config.max_length),
+        "max_length_factor": UNLIMITED_FACTOR,
+    }
 
 
 def _notes(folder: Path, values: FolderConfig, has_end: bool, is_package: bool) -> Iterator[str]:
@@ -142,28 +192,3 @@ def _notes(folder: Path, values: FolderConfig, has_end: bool, is_package: bool) 
             "Argos Translate splits sentences by other rules, replaces unknown tokens by source "
             "tokens, and writes underscores as blanks"
         )
-
-
-def _never_predicted(arrays: Arrays, model: FolderOptions) -> Collection[int]:
-    """Return the rows of the target with a bias that leaves them no probability."""
-    name = "decoder/projection/bias"
-    if arrays.shapes.get(name) != (model.target_rows,):
-        return frozenset()
-    return frozenset(np.flatnonzero(arrays.read(name) <= MAX_SILENT_BIAS).tolist())
-
-
-def _config(model: FolderOptions, sides: Sides, tied: str, has_end: bool) -> TransformerConfig:
-    options = dict(model.options)
-    if model.stored_positions:
-        # The rows of a table also serve the tokens with every text.
-        ids = sides.passed
-        source = len(ids["source_prefix"]) + len(ids["source_suffix"])
-        options["max_length"] -= max(source, len(ids["target_prefix"]))
-    return TransformerConfig(
-        source_vocab_size=len(sides.source.vocabulary.pieces),
-        target_vocab_size=len(sides.target.vocabulary.pieces),
-        tie_embeddings=tied,
-        source_end=has_end,
-        **sides.passed,
-        **options,
-    )

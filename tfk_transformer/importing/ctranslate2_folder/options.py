@@ -7,20 +7,23 @@ src/layers/common.cc.
 import itertools
 import math
 import re
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import numpy as np
 
 from tfk_transformer.config.words import shorten
+from tfk_transformer.importing.arrays import Shapes
 from tfk_transformer.importing.ctranslate2_folder.binary_file import BinaryFile, load_error
-from tfk_transformer.importing.ctranslate2_folder.layers import (
+from tfk_transformer.importing.ctranslate2_folder.weights import (
+    RELATIVE_BIAS,
     SCALE_OUTPUTS,
-    STACKS,
+    STORED_POSITIONS,
     count_layers,
     table_names,
 )
-from tfk_transformer.importing.ctranslate2_folder.positions import position_options
-from tfk_transformer.importing.hugging_face.model_folder import Arrays, Shapes
+from tfk_transformer.importing.weights import STACKS
+from tfk_transformer.layers.position_encoding import position_table
+from tfk_transformer.pipelines.weights import MAX_POSITION_NUMBERS
 
 # Other specifications: the name of the architecture.
 OTHER_SPECS = {
@@ -56,24 +59,17 @@ NEUTRAL = {
 ACTIVATIONS = ("relu", "gelu_tanh", "silu", "gelu", "gelu_sigmoid", "tanh", "sigmoid")
 SUPPORTED_ACTIVATIONS = ACTIVATIONS[:-2]
 DEFAULT_EPSILON = {"layer": 1e-5, "rms": 1e-6}
-
-
-class FolderOptions(NamedTuple):
-    """The options of a model that its arrays and attributes determine."""
-
-    options: dict[str, Any]  # of a `TransformerConfig`
-    source_rows: int
-    target_rows: int
-    starts_with_zeros: bool  # whether the first token of the decoder has an embedding of zeros
-    stored_positions: bool  # whether the file has tables of positions
+MAX_INPUT_LENGTH = 1024  # `Translator.translate_batch` cuts longer sources
+# CTranslate2 computes as many positions as a text has. The first one has the number 1.
+COMPUTED_POSITIONS = {"positions": "sinusoidal_halves", "position_offset": 1}
+MAX_DISTANCE = "self_attention/relative_attention_max_distance"
+# Offsets of fairseq's sinusoids, of which the first row belongs to padding, and of most others.
+POSITION_OFFSETS = (0, 1, 2)
+POSITION_TOLERANCE = 1e-3  # of sinusoids in float16, or computed in float32 for far positions
 
 
 def check_supported(file: BinaryFile) -> None:
-    """Refuse other architectures than a Transformer of this library's layers.
-
-    Raises:
-        ValueError: naming everything that is not supported.
-    """
+    """Refuse other architectures than a Transformer of this library's layers."""
     if file.spec not in SPECS or file.revision not in REVISIONS:
         other = OTHER_SPECS.get(file.spec, f"the specification '{shorten(file.spec)}'")
         got = other if file.spec not in SPECS else f"revision {file.revision}"
@@ -107,62 +103,51 @@ def check_supported(file: BinaryFile) -> None:
         )
 
 
-def read_options(file: BinaryFile, arrays: Arrays, epsilon: float | None) -> FolderOptions:
-    """Return the options of a model.
+def read_options(file: BinaryFile, epsilon: float | None) -> dict[str, Any]:
+    """Return the options of a `TransformerConfig` that the arrays and attributes of a file state.
 
-    Args:
-        file: a file that `check_supported` accepts.
-        arrays: its arrays.
-        epsilon: the `layer_norm_epsilon` of config.json.
-
-    Raises:
-        ValueError: if encoder and decoder have unlike options, or arrays are missing.
+    `epsilon` is the `layer_norm_epsilon` of config.json.
     """
-    source_table, target_table, output = table_names(file)
-    names = (source_table, target_table, output, "encoder/layer_0/ffn/linear_0/weight")
-    if missing := [name for name in names if len(arrays.shapes.get(name, ())) != 2]:
+    shapes = file.shapes
+    names = (*table_names(file), "encoder/layer_0/ffn/linear_0/weight")
+    if missing := [name for name in names if len(shapes.get(name, ())) != 2]:
         raise load_error(file.path, f"expected matrices as {', '.join(missing)}")
-    source_rows, width = arrays.shapes[source_table]
-    target_rows = arrays.shapes[target_table][0]
+    width = shapes[names[0]][1]
     norm_type = _norm_type(file)
     options = {
         "model_dim": width,
         "norm_type": norm_type,
         "norm_epsilon": DEFAULT_EPSILON[norm_type] if epsilon is None else epsilon,
-        **_feed_forward(arrays.shapes),
-        "attention_bias": _attention_bias(arrays.shapes),
+        **_feed_forward(shapes),
+        "attention_bias": _attention_bias(shapes),
         "output_bias": True,
-        **{f"{stack}_layers": count_layers(arrays.shapes, stack) for stack in STACKS},
+        **{f"{stack}_layers": count_layers(shapes, stack) for stack in STACKS},
         **_equal_options(file, width),
     }
     options |= {
         f"{stack}_final_norm": None if norm == (options["norm"] == "pre") else norm
         for stack in STACKS
-        for norm in [f"{stack}/layer_norm/gamma" in arrays.shapes]
+        for norm in [f"{stack}/layer_norm/gamma" in shapes]
     }
-    options |= _head_widths(arrays.shapes, width, options["num_heads"])
-    options |= position_options(file, arrays, width)
-    zeros = file.number("decoder/start_from_zero_embedding", 0) != 0
-    stored = "encoder/position_encodings/encodings" in arrays.shapes
-    return FolderOptions(options, source_rows, target_rows, zeros, stored)
+    # The widths of heads, if they are not model_dim / num_heads.
+    heads = options["num_heads"]
+    head = shapes.get("encoder/layer_0/self_attention/linear_0/weight", (0,))[0] // (3 * heads)
+    if head * heads != width:
+        options |= {"key_dim": max(1, head), "value_dim": max(1, head)}
+    return options | _position_options(file, width)
 
 
-def tied_tables(
-    file: BinaryFile, arrays: Arrays, same_tokens: bool
-) -> Literal["none", "inputs", "target", "all"]:
+def tied_tables(file: BinaryFile, same_tokens: bool) -> Literal["none", "inputs", "target", "all"]:
     """Return the value of `tie_embeddings`: which tables are equal.
 
-    Args:
-        file: the file.
-        arrays: its arrays.
-        same_tokens: whether source and target have the same tokens.
+    Source and target share a table only if they have the same tokens.
     """
     source, target, output = table_names(file)
 
     def same(first: str, second: str) -> bool:
         return file.variables[first] == file.variables[second] or (
-            arrays.shapes[first] == arrays.shapes[second]
-            and np.array_equal(arrays.read(first), arrays.read(second))
+            file.shapes[first] == file.shapes[second]
+            and np.array_equal(file.read(first), file.read(second))
         )
 
     shares_source = same_tokens and same(source, target)
@@ -172,11 +157,7 @@ def tied_tables(
 
 
 def _norm_type(file: BinaryFile) -> Literal["layer", "rms"]:
-    """Return the type of all norms: only those of type "layer" have a beta.
-
-    Raises:
-        ValueError: if the file has norms of both types.
-    """
+    """Return the type of all norms: only those of type "layer" have a beta."""
     norms = [name.removesuffix("gamma") for name in file.variables if name.endswith("norm/gamma")]
     without = [name for name in norms if f"{name}beta" not in file.variables]
     if without and len(without) < len(norms):
@@ -206,15 +187,12 @@ def _attention_bias(shapes: Shapes) -> tuple[str, ...]:
 
 
 def _equal_options(file: BinaryFile, width: int) -> dict[str, Any]:
-    """Return the options that encoder and decoder must have in common.
-
-    Raises:
-        ValueError: naming each that differs or is not supported.
-    """
+    """Return the options that encoder and decoder must have in common."""
+    heads = HEADS_OF_SPEC.get(file.spec, 8)
     options: dict[str, Any] = {}
     problems = []
     for name, read in (
-        ("num_heads", lambda stack: int(_attribute(file, stack, "num_heads", _heads(file)))),
+        ("num_heads", lambda stack: int(_attribute(file, stack, "num_heads", heads))),
         ("norm", lambda stack: "pre" if _attribute(file, stack, "pre_norm", 1) else "post"),
         ("ff_activation", lambda stack: _activation(_attribute(file, stack, "activation", 0))),
         ("scale_embeddings", lambda stack: _scale(file, stack, width)),
@@ -235,10 +213,6 @@ def _equal_options(file: BinaryFile, width: int) -> dict[str, Any]:
             file.path, f"expected options that this library has, got {'; '.join(problems)}"
         )
     return options
-
-
-def _heads(file: BinaryFile) -> int:
-    return HEADS_OF_SPEC.get(file.spec, 8)
 
 
 def _attribute(file: BinaryFile, stack: str, name: str, default: float) -> float:
@@ -262,8 +236,62 @@ def _scale(file: BinaryFile, stack: str, width: int) -> bool | float:
     return False if factor == 1 else factor
 
 
-def _head_widths(shapes: Shapes, width: int, heads: int) -> dict[str, int]:
-    """Return the widths of heads, if they are not model_dim / num_heads."""
-    rows = shapes.get("encoder/layer_0/self_attention/linear_0/weight", (0,))[0]
-    head = rows // (3 * heads)
-    return {} if head * heads == width else {"key_dim": max(1, head), "value_dim": max(1, head)}
+def _position_options(file: BinaryFile, width: int) -> dict[str, Any]:
+    """Return the options of positions: relative, computed, stored sinusoids or learned ones."""
+    if any(name.endswith(RELATIVE_BIAS) for name in file.shapes):
+        return _relative_positions(file)
+    tables = [file.shapes[name] for name in STORED_POSITIONS if name in file.shapes]
+    if not tables:
+        return {**COMPUTED_POSITIONS, "max_length": MAX_INPUT_LENGTH}
+    lengths = [shape[0] for shape in tables]
+    if [shape[1:] for shape in tables] != [(width,)] * 2 or min(lengths) < 2:
+        raise load_error(
+            file.path,
+            f"expected tables of positions of width {width:,} as {' and '.join(STORED_POSITIONS)}, "
+            f"got {', '.join(map(str, tables))}",
+        )
+    length = min(lengths)
+    options = {"max_length": length}
+    if max(lengths) * width <= MAX_POSITION_NUMBERS:
+        stored = np.stack([file.read(name)[:length] for name in STORED_POSITIONS])
+        candidates = itertools.product(
+            ("sinusoidal", "sinusoidal_halves", "sinusoidal_paper_halves"), POSITION_OFFSETS
+        )
+        for encoding, offset in candidates:
+            table = position_table(encoding, length, width, offset)
+            if np.allclose(stored, table, rtol=0, atol=POSITION_TOLERANCE):
+                return {**options, "positions": encoding, "position_offset": offset}
+    return {**options, "positions": "learned"}
+
+
+def _relative_positions(file: BinaryFile) -> dict[str, Any]:
+    """Return the options of positions that are biases of self-attention."""
+    layers = {
+        stack: [f"{stack}/layer_{i}" for i in range(count_layers(file.shapes, stack))]
+        for stack in STACKS
+    }
+    sizes = {
+        (
+            file.shapes.get(f"{layer}/{RELATIVE_BIAS}", ()),
+            file.number(f"{layer}/{MAX_DISTANCE}", 0),
+        )
+        for layer in itertools.chain(*layers.values())
+    }
+    shape, distance = min(sizes)
+    if len(sizes) > 1 or len(shape) != 2 or distance < 2:
+        raise load_error(
+            file.path,
+            f"expected a table for each layer as '{RELATIVE_BIAS}', of one shape, with one number "
+            f"as '{MAX_DISTANCE}', got {shorten(str(sorted(sizes)))}",
+        )
+
+    def same(names: list[str]) -> bool:
+        first, *others = (file.read(f"{name}/{RELATIVE_BIAS}") for name in names)
+        return all(np.array_equal(first, table) for table in others)
+
+    return {
+        "positions": "relative" if all(map(same, layers.values())) else "relative_by_layer",
+        "position_buckets": shape[0],
+        "position_max_distance": int(distance),
+        "max_length": MAX_INPUT_LENGTH,
+    }

@@ -1,11 +1,13 @@
 """config.json, vocabularies and SentencePiece models of a folder of CTranslate2."""
 
 import itertools
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Self
+from typing import NamedTuple, Self
 
 from pydantic import ConfigDict, Field
+from sentencepiece.sentencepiece_model_pb2 import ModelProto
 
 from tfk_transformer.config.record import Record
 from tfk_transformer.config.small_files import (
@@ -15,7 +17,11 @@ from tfk_transformer.config.small_files import (
     read_small_file,
 )
 from tfk_transformer.importing.ctranslate2_folder.binary_file import BinaryFile
+from tfk_transformer.importing.imported import check_languages
+from tfk_transformer.importing.vocabulary import check_vocab, text_pieces
+from tfk_transformer.text.languages import Languages
 
+FAMILY = "CTranslate2"
 CONFIG = "config.json"
 # The SentencePiece models of source and target. CTranslate2 does not read them, so their names
 # are those of the programs that write them.
@@ -32,6 +38,11 @@ TOKENIZER_NAMES = (
             "spiece.model",
         )
     ),
+)
+# M2M100: __de__; NLLB-200: deu_Latn; mBART: de_DE. fairseq has the latter as __deu_Latn__ and
+# [de_DE].
+LANGUAGE_TOKEN = re.compile(
+    r"__([a-z]{2,3})__|(?:__)?([a-z]{3}_[A-Z][a-z]{3})(?:__)?|\[?([a-z]{2}_[A-Z]{2})\]?"
 )
 
 
@@ -51,36 +62,77 @@ class FolderConfig(Record):
 
     @classmethod
     def read(cls, folder: Path, file: BinaryFile) -> Self:
-        """Return the values of a folder. Before version 6, they are attributes of the model.
-
-        Raises:
-            ValueError: if config.json is broken, or has values of other types.
-        """
+        """Return the values of a folder. Before version 6, they are attributes of the model."""
         if (folder / CONFIG).is_file():
             return cls(**read_json_object(folder / CONFIG))
-        return cls(**_attributes(file))
+        names = ("unk_token", "bos_token", "eos_token")
+        defaults = {name: cls.model_fields[name].default for name in names}
+        tokens = {name: file.text(name, default) for name, default in defaults.items()}
+        start = tokens["bos_token" if file.number("with_target_bos", 1) else "eos_token"]
+        return cls(
+            **tokens,
+            decoder_start_token=None if file.number("user_decoder_start_tokens", 0) else start,
+            add_source_bos=bool(file.number("with_source_bos", 0)),
+            add_source_eos=bool(file.number("with_source_eos", 0)),
+        )
 
 
-def _attributes(file: BinaryFile) -> dict[str, Any]:
-    names = ("unk_token", "bos_token", "eos_token")
-    defaults = {name: FolderConfig.model_fields[name].default for name in names}
-    tokens = {name: file.text(name, default) for name, default in defaults.items()}
-    start = "bos_token" if file.number("with_target_bos", 1) else "eos_token"
-    passed = file.number("user_decoder_start_tokens", 0)
-    return {
-        **tokens,
-        "decoder_start_token": None if passed else tokens[start],
-        "add_source_bos": bool(file.number("with_source_bos", 0)),
-        "add_source_eos": bool(file.number("with_source_eos", 0)),
-    }
+class PassedTokens(NamedTuple):
+    """The tokens that users of CTranslate2 pass with every text, such as the tokens of languages.
+
+    CTranslate2 does not know them: they are part of the tokens of a source and of a target prefix.
+    All but the start token may be several.
+    """
+
+    start: str | None  # the decoder's first token, or the one after `target_prefix`
+    source_prefix: tuple[str, ...] = ()
+    source_suffix: tuple[str, ...] = ()  # after the end token
+    target_prefix: tuple[str, ...] = ()  # before the start token
+
+
+def passed_tokens(
+    config: FolderConfig,
+    tokens: Sequence[str],
+    proto: ModelProto,
+    languages: Languages,
+    target_prefix: str | None,
+) -> tuple[PassedTokens, Languages]:
+    """Return the tokens with every text, and the languages that they select, if any.
+
+    A model with language tokens reads and writes them where its family does: as M2M100, NLLB-200
+    and mBART-50 if its decoder starts with the end token, as mBART-25 if its users pass the start
+    token. The tokens are the target's vocabulary, the SentencePiece model is the source's, and a
+    program may pass a target prefix.
+    """
+    first = config.decoder_start_token
+    before = (str(config.bos_token),) if config.add_source_bos else ()
+    if target_prefix is not None:
+        prefix = () if first is None else (first,)
+        return PassedTokens(target_prefix, before, target_prefix=prefix), Languages()
+    available = _language_tokens(tokens, proto)
+    if len(available) > 1 and first in (None, config.eos_token):
+        check_languages(languages, available, FAMILY)
+        source, target = (available[str(language)] for language in languages)
+        if first is None:
+            return PassedTokens(target, before, source_suffix=(source,)), languages
+        return PassedTokens(target, (*before, source), target_prefix=(first,)), languages
+    if first is None:
+        raise ValueError(
+            f"folder: expected a decoder_start_token in {CONFIG}, got null: this model expects its "
+            "start token in each target prefix; name it in the file."
+        )
+    return PassedTokens(first, before), Languages()
+
+
+def _language_tokens(tokens: Sequence[str], proto: ModelProto) -> Mapping[str, str]:
+    """Return the language tokens of a vocabulary by language code."""
+    pieces = set(text_pieces(proto))
+    matches = {token: LANGUAGE_TOKEN.fullmatch(token) for token in tokens if token not in pieces}
+    return {next(filter(None, match.groups())): token for token, match in matches.items() if match}
 
 
 def read_vocabularies(folder: Path, unknown: str) -> tuple[list[str], list[str]]:
-    """Return the tokens of source and target by row.
-
-    Raises:
-        ValueError: if a vocabulary is missing or broken.
-    """
+    """Return the tokens of source and target by row."""
     if shared := _read_vocabulary(folder, "shared", unknown):
         return shared, shared
     sides = [_read_vocabulary(folder, side, unknown) for side in ("source", "target")]
@@ -123,21 +175,10 @@ def _lines(text: str) -> list[str]:
 
 
 def find_tokenizers(folders: Sequence[Path], vocab: Sequence[Path]) -> tuple[Path, Path]:
-    """Return the paths of the SentencePiece models of source and target.
-
-    Args:
-        folders: the folders in which to look, in this order.
-        vocab: paths that the user passed, which take precedence.
-
-    Raises:
-        ValueError: if they are missing, or the tokenizer is not a SentencePiece model.
+    """Return the paths of the SentencePiece models of source and target: those that the user passed
+    (vocab), or else those in the first folder that has some.
     """
-    if len(vocab) > 2 or (missing := [str(path) for path in vocab if not path.is_file()]):
-        got = f"no {', '.join(missing)}" if len(vocab) <= 2 else f"{len(vocab)} files"
-        raise ValueError(
-            "vocab: expected one SentencePiece model for both sides, or one for the source and "
-            f"one for the target, got {got}."
-        )
+    check_vocab(vocab, range(3))
     if vocab:
         return vocab[0], vocab[-1]
     for folder, names in itertools.product(folders, TOKENIZER_NAMES):

@@ -1,99 +1,170 @@
-"""All weights of a folder of CTranslate2, by their names in a `Transformer`."""
+"""The weights of a `TransformerSpec` of CTranslate2, by their names in a `Transformer`.
 
+The names are those of python/ctranslate2/specs/transformer_spec.py.
+"""
+
+import itertools
+import operator
 import re
-from collections.abc import Collection
+from functools import partial
 
 import numpy as np
 
 from tfk_transformer.config.model_options import TransformerConfig
+from tfk_transformer.importing.arrays import Shapes
 from tfk_transformer.importing.ctranslate2_folder.binary_file import BinaryFile
-from tfk_transformer.importing.ctranslate2_folder.layers import (
-    ATTENTION_PARTS,
-    feed_forward_parts,
+from tfk_transformer.importing.vocabulary import Vocabulary
+from tfk_transformer.importing.weights import (
+    STACKS,
+    Array,
     layer_arrays,
-    position_arrays,
-    table_names,
+    layer_names,
+    norm_arrays,
+    read_arrays,
+    table_arrays,
 )
-from tfk_transformer.importing.ctranslate2_folder.tokens import Sides
-from tfk_transformer.importing.hugging_face.bart_layers import Array, read_arrays
-from tfk_transformer.importing.hugging_face.model_folder import Arrays
 from tfk_transformer.pipelines.weights import check_sizes
 
+OUTPUT_BIAS = "decoder/projection/bias"
+SCALE_OUTPUTS = "scale_outputs"  # a factor of the decoder's output, after its norm
+# The number of the product that projects each role. Roles with one number share an array.
+ATTENTION_PRODUCTS = {
+    "self_attention": {"query": 0, "key": 0, "value": 0, "output": 1},
+    "attention": {"query": 0, "key": 1, "value": 1, "output": 2},
+}
+FEED_FORWARD_PRODUCTS = {"inner": "linear_0", "outer": "linear_1", "linear": "linear_0_noact"}
+STORED_POSITIONS = tuple(f"{stack}/position_encodings/encodings" for stack in STACKS)
+RELATIVE_BIAS = "self_attention/relative_attention_bias"
 POSITION_TABLE = re.compile(r"/position_encodings/|/relative_attention_bias$")
 
 
+def table_names(file: BinaryFile) -> tuple[str, str, str]:
+    """Return the names of the embeddings of source and target, and of the output projection."""
+    single = "encoder/embeddings/weight"
+    source = single if single in file.variables else "encoder/embeddings_0/weight"
+    return source, "decoder/embeddings/weight", "decoder/projection/weight"
+
+
+def count_layers(shapes: Shapes, stack: str) -> int:
+    """Return the number of layers of a stack."""
+    layers = (f"{stack}/layer_{i}/ffn/linear_0/weight" for i in itertools.count())
+    return sum(1 for _ in itertools.takewhile(shapes.__contains__, layers))
+
+
 def read_weights(
-    file: BinaryFile,
-    arrays: Arrays,
-    config: TransformerConfig,
-    sides: Sides,
-    silent: Collection[int],
+    file: BinaryFile, config: TransformerConfig, source: Vocabulary, target: Vocabulary
 ) -> dict[str, np.ndarray]:
-    """Return all weights of the model.
-
-    Raises:
-        ValueError: if the arrays of the file do not match the options.
-    """
-    check_sizes(config, arrays.shapes, arrays.path)
-    source, target = sides.source.vocabulary, sides.target.vocabulary
+    """Return all weights of the model. Biases that the file lacks are zeros."""
+    check_sizes(config, file.shapes, file.path)
+    layers = _all_layers(file, config)
+    lacking = {
+        name: array
+        for name, array in layers.items()
+        if name.endswith("bias") and array.name not in file.shapes
+    }
+    expected = {name: array for name, array in layers.items() if name not in lacking}
+    expected |= _position_arrays(file.shapes, config)
     tables = table_names(file)
-    source_rows, target_rows = (arrays.shapes[name][0] for name in tables[:2])
-
-    def table_array(name: str, count: int, extra: int, rows: np.ndarray) -> Array:
-        return Array(
-            name,
-            (count, config.model_dim),
-            lambda table: np.pad(table, [(0, extra), (0, 0)])[rows],
-        )
-
-    expected = layer_arrays(file, arrays.shapes, config) | position_arrays(arrays.shapes, config)
-    expected["source_embedding/embeddings"] = table_array(
-        tables[0], source_rows, sides.source_extra, source.rows
-    )
-    if not config.shares_source:
-        expected["target_embedding/embeddings"] = table_array(
-            tables[1], target_rows, sides.target_extra, target.rows
-        )
-    if not config.ties_output:
-        output = table_array(tables[2], target_rows, sides.target_extra, target.rows)
-        expected["output/kernel"] = output._replace(convert=lambda table: output.convert(table).T)
-    bias = Array(
-        "decoder/projection/bias",
-        (target_rows,),
-        lambda values: np.pad(values, (0, sides.target_extra)),
-    )
+    rows = [file.shapes[name][0] for name in tables[:2]]
+    expected |= table_arrays(config, tables, rows, source, target)
     # Tables of positions are read before, and other names of a shared table are equal to it.
-    positions = [name for name in arrays.shapes if POSITION_TABLE.search(name)]
-    texts = [name for name in arrays.shapes if "/" not in name]  # before version 6
+    positions = [name for name in file.shapes if POSITION_TABLE.search(name)]
+    texts = [name for name in file.shapes if "/" not in name]  # before version 6
     weights = read_arrays(
-        arrays,
+        file.arrays(),
         expected,
         {*tables, *positions, *texts},
         target,
-        bias,
+        Array(OUTPUT_BIAS, (rows[1],)),
         "CTranslate2: expected the arrays of the layers",
     )
-    return {**_zero_biases(config), **weights}
+    # The biases that all layers have: of some roles of attentions, and of feed-forward blocks.
+    with_bias = {*(f"{role}_bias" for role in config.attention_bias), *["bias"] * config.ff_bias}
+    zeros = {
+        name: array.convert(np.zeros(array.shape, "float32"))
+        for name, array in lacking.items()
+        if name.rpartition("/")[2] in with_bias
+    }
+    return {**zeros, **weights}
 
 
-def _zero_biases(config: TransformerConfig) -> dict[str, np.ndarray]:
-    """Return zeros for all biases that a file may lack, by their names in a `Transformer`."""
-    shapes: dict[str, tuple[int, ...]] = {}
-    for stack, parts in ATTENTION_PARTS.items():
+def _all_layers(file: BinaryFile, config: TransformerConfig) -> dict[str, Array]:
+    """Return the arrays of layers and norms by their names in a `Transformer`."""
+    norm_names = ("gamma",) if config.norm_type == "rms" else ("gamma", "beta")
+    arrays: dict[str, Array] = {}
+    for stack in STACKS:
+        names = _layer_names(stack, config, norm_names)
         for i in range(getattr(config, f"{stack}_layers")):
-            layer = f"{stack}/layer_{i}"
-            shapes |= {
-                f"{layer}/{attention}/{role}_bias": (
-                    (config.model_dim,)
-                    if role == "output"
-                    else (config.num_heads, 1, config.query_width)
-                )
-                for attention, _, _ in parts.values()
-                for role in config.attention_bias
+            layer = layer_arrays(config, stack, i, f"{stack}/layer_{i}/", names)
+            arrays |= {
+                name: _with_query_scale(file, config, name, array) for name, array in layer.items()
             }
-            if config.ff_bias:
-                shapes |= {
-                    f"{layer}/feed_forward/{dense}/bias": size[:1]
-                    for dense, (_, size) in feed_forward_parts(config, stack).items()
-                }
-    return {name: np.zeros(shape, "float32") for name, shape in shapes.items()}
+        norm = f"{stack}/layer_norm"
+        if f"{norm}/gamma" in file.shapes:
+            scale = np.float32(file.number(f"{stack}/{SCALE_OUTPUTS}", 1))
+            final = norm_arrays(
+                config, f"{stack}/final_norm", *(f"{norm}/{name}" for name in norm_names)
+            )
+            arrays |= {
+                name: array.prepared(partial(np.multiply, scale)) for name, array in final.items()
+            }
+    for side, stack in (("source", "encoder"), ("target", "decoder")):
+        if config.embedding_norm:
+            theirs = (f"{stack}/layernorm_embedding/{name}" for name in norm_names)
+            arrays |= norm_arrays(config, f"{side}_positions/norm", *theirs)
+    return arrays
+
+
+def _layer_names(
+    stack: str, config: TransformerConfig, norm_names: tuple[str, ...]
+) -> dict[str, str]:
+    """Return the names of a layer's arrays by the names of the weights in a layer."""
+    attentions = [
+        {
+            **{
+                f"{role}{suffix}": f"{name}/linear_{number}/{part}"
+                for role, number in products.items()
+                for suffix, part in (("", "weight"), ("_bias", "bias"))
+            },
+            **{weight: f"{name}/layer_norm/{weight}" for weight in norm_names},
+        }
+        for name, products in ATTENTION_PRODUCTS.items()
+    ]
+    feed_forward = {
+        f"feed_forward/{ours}/{weight}": f"ffn/{theirs}/{part}"
+        for ours, theirs in FEED_FORWARD_PRODUCTS.items()
+        for weight, part in (("kernel", "weight"), ("bias", "bias"))
+        if ours != "linear" or config.ff_gated
+    }
+    norms = {f"ff_residual/norm/{weight}": f"ffn/layer_norm/{weight}" for weight in norm_names}
+    return layer_names(stack, attentions[0], attentions[1], {**feed_forward, **norms})
+
+
+def _with_query_scale(
+    file: BinaryFile, config: TransformerConfig, name: str, array: Array
+) -> Array:
+    """Return an array of a layer. A file may have another factor of queries than 1 / sqrt(K)."""
+    scale = f"{array.name.rpartition('/linear_')[0]}/queries_scale"
+    if not name.endswith(("/query", "/query_bias")) or scale not in file.variables:
+        return array
+    default = config.query_width**-0.5
+    return array.prepared(partial(np.multiply, np.float32(file.number(scale, default) / default)))
+
+
+def _position_arrays(shapes: Shapes, config: TransformerConfig) -> dict[str, Array]:
+    """Return the tables of learned and relative positions by their names in a `Transformer`."""
+    arrays: dict[str, Array] = {}
+    if config.positions == "learned":
+        added = (config.source_additions, config.target_prefix)
+        sides = zip(("source", "target"), STORED_POSITIONS, added, strict=True)
+        for side, name, ids in sides:
+            used = operator.itemgetter(slice(config.max_length + len(ids)))
+            arrays[f"{side}_positions/table"] = Array(name, shapes[name], used)
+    by_layer = config.positions == "relative_by_layer"
+    for stack in STACKS if config.positions.startswith("relative") else ():
+        # The first layer's table may be that of all.
+        for i in range(getattr(config, f"{stack}_layers") if by_layer else 1):
+            name = f"{stack}/layer_{i}/{RELATIVE_BIAS}"
+            ours = f"{stack}/relative_positions{f'_{i}' if by_layer else ''}/table"
+            arrays[ours] = Array(name, (config.position_buckets, config.num_heads))
+    return arrays

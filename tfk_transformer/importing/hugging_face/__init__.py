@@ -1,5 +1,4 @@
-"""Models in the layout of Hugging Face: a module for each family, and modules that families share.
+"""Models in the layout of Hugging Face: the families, and modules that they share.
 
-Imports `pipelines`, `models`, and `vocabulary`, `languages`, `imported` and `text_prefix` of this
-package's parent.
+Imports `pipelines`, `models`, and the modules of this package's parent other than `model_import`.
 """

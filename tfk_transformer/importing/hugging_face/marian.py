@@ -5,59 +5,48 @@ positions. The decoder starts with the padding token, so the start token has the
 here. Padding is never predicted.
 """
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, Self
 
-import numpy as np
-
 from tfk_transformer.config.model_options import TransformerConfig
 from tfk_transformer.constants import END_ID, PAD_ID, START_ID
-from tfk_transformer.importing.hugging_face.bart_config import BartConfig, common_values
-from tfk_transformer.importing.hugging_face.bart_layers import (
-    LOGITS_BIAS,
+from tfk_transformer.importing.hugging_face.bart import (
     OUTPUT_TABLE,
-    POSITION_TABLES,
-    SHARED_TABLE,
-    SOURCE_TABLE,
+    TABLE_NAMES,
     TARGET_TABLE,
-    Array,
-    check_sinusoids,
-    layers_of,
-    read_arrays,
+    BartConfig,
+    common_values,
+    import_folder,
 )
 from tfk_transformer.importing.hugging_face.model_folder import (
-    GENERATION,
     TOKENIZER_CONFIG,
-    Arrays,
     check_model_files,
-    open_arrays,
     read_optional_json,
     read_pieces,
-    shared_array_name,
 )
-from tfk_transformer.importing.hugging_face.search_notes import convert_search_settings
-from tfk_transformer.importing.imported import Imported
-from tfk_transformer.importing.languages import Languages, check_no_languages
+from tfk_transformer.importing.imported import Imported, check_no_languages
 from tfk_transformer.importing.vocabulary import (
     END_PIECE,
     PAD_PIECE,
     UNKNOWN_PIECE,
-    SideTokenizer,
+    Side,
     SpecialRows,
-    Vocabulary,
     check_special_rows,
+    is_tag,
     read_sentencepiece,
     remap_vocabulary,
     sentencepiece_model,
     special_rows,
+    tags_of,
     text_pieces,
 )
-from tfk_transformer.layers.position_encoding import position_table
+from tfk_transformer.text.languages import Languages
 
+FAMILY = "MarianMT"
 # The names that a shared table may have, by `tie_embeddings`.
-SHARED_NAMES = {
-    "all": (SHARED_TABLE, SOURCE_TABLE, TARGET_TABLE, OUTPUT_TABLE),
+SHARED_NAMES: dict[str, tuple[str, ...]] = {
+    "all": TABLE_NAMES,
     "target": (TARGET_TABLE, OUTPUT_TABLE),
     "none": (),
 }
@@ -65,6 +54,9 @@ SHARED_NAMES = {
 
 class MarianConfig(BartConfig):
     """The values of a config.json of MarianMT on which results depend."""
+
+    family = FAMILY
+    family_options = {"norm": "post", "positions": "sinusoidal_paper_halves"}
 
     decoder_vocab_size: int | None = None
     share_encoder_decoder_embeddings: bool = True
@@ -76,10 +68,14 @@ class MarianConfig(BartConfig):
     add_final_layer_norm: Literal[False] = False
     static_position_embeddings: Literal[True] = True
 
-    def _problems(self, *equal_values: tuple[str, str]) -> Iterator[str]:
+    def _problems(self) -> Iterator[str]:
+        yield from super()._problems()
         shared = self.share_encoder_decoder_embeddings
-        sizes = [("vocab_size", "decoder_vocab_size")] if shared else []
-        yield from super()._problems(*equal_values, *sizes)
+        if shared and self.decoder_vocab_size not in (None, self.vocab_size):
+            yield (
+                f"decoder_vocab_size: expected {self.vocab_size}, the value of vocab_size, got "
+                f"{self.decoder_vocab_size}"
+            )
         if shared and not self.tie_word_embeddings:
             yield (
                 "tie_word_embeddings: expected True with share_encoder_decoder_embeddings, got "
@@ -98,17 +94,10 @@ class MarianConfig(BartConfig):
             return "all"
         return "target" if self.tie_word_embeddings else "none"
 
-    def to_transformer_config(self, source: Vocabulary, target: Vocabulary) -> TransformerConfig:
-        """Return the configuration of an equivalent `Transformer`."""
-        return TransformerConfig(
-            source_vocab_size=len(source.pieces),
-            target_vocab_size=len(target.pieces),
-            max_length=self.max_position_embeddings,
-            tie_embeddings=self.tie_embeddings,
-            norm="post",
-            positions="sinusoidal_paper_halves",
-            **self.common_options(),
-        )
+    @property
+    def shared_names(self) -> Sequence[str]:
+        """The names of which a shared table has one or several in a file."""
+        return SHARED_NAMES[self.tie_embeddings]
 
     @classmethod
     def from_transformer_config(cls, config: TransformerConfig) -> Self:
@@ -130,37 +119,21 @@ class MarianConfig(BartConfig):
 
 
 def read_marian(folder: Path, values: Mapping[str, Any], languages: Languages) -> Imported:
-    """Read a folder of MarianMT.
-
-    Args:
-        folder: a folder with `source.spm`, `target.spm`, `vocab.json` (and `target_vocab.json`, if
-            the sides have separate vocabularies), and weights.
-        values: the content of its config.json.
-        languages: must be empty.
-
-    Raises:
-        ValueError: if languages are passed, files or arrays are missing or do not fit, or values
-            are not supported.
-    """
-    check_no_languages(languages, "MarianMT")
+    """Read a folder of MarianMT, with the values of its config.json. It has no languages."""
+    check_no_languages(languages, FAMILY)
     hf_config = MarianConfig(**values)
-    source, target = _read_sides(folder, hf_config)
+    sides = _read_sides(folder, hf_config)
+    source, target = (vocabulary for vocabulary, _ in sides)
     never_predicted = [[hf_config.pad_token_id]]
-    if not target.vocabulary.silent[START_ID]:
+    if not target.silent[START_ID]:
         never_predicted.append([hf_config.decoder_start_token_id])
-    config = hf_config.to_transformer_config(source.vocabulary, target.vocabulary)
-    arrays = _read_weights(
-        open_arrays(folder), hf_config, config, source.vocabulary, target.vocabulary
-    )
-    search, notes = convert_search_settings(
-        values,
-        read_optional_json(folder / GENERATION),
-        hf_config.max_position_embeddings,
-        never_predicted,
-    )
-    if added := _added_tokens(folder, {*source.vocabulary.texts, *target.vocabulary.texts}):
-        notes += (f"added tokens are not imported, and are text here: {', '.join(added)}",)
-    return Imported(config, arrays, source.model, target.model, "MarianMT", search, notes)
+    tied = hf_config.tie_embeddings
+    config = hf_config.to_transformer_config(source, target, tie_embeddings=tied)
+    imported = import_folder(folder, values, hf_config, config, *sides, FAMILY, never_predicted)
+    if added := _added_tokens(folder, {*source.texts, *target.texts}):
+        note = f"added tokens are not imported, and are text here: {', '.join(added)}"
+        imported = imported._replace(notes=(*imported.notes, note))
+    return imported
 
 
 def _added_tokens(folder: Path, pieces: Collection[str]) -> list[str]:
@@ -172,7 +145,7 @@ def _added_tokens(folder: Path, pieces: Collection[str]) -> list[str]:
     return [token for token in tokens if token not in pieces]
 
 
-def _read_sides(folder: Path, hf_config: MarianConfig) -> tuple[SideTokenizer, SideTokenizer]:
+def _read_sides(folder: Path, hf_config: MarianConfig) -> tuple[Side, Side]:
     """Read the vocabulary and the SentencePiece model of both sides.
 
     The sides share one vocabulary if they share all tables.
@@ -197,16 +170,11 @@ def _read_sides(folder: Path, hf_config: MarianConfig) -> tuple[SideTokenizer, S
         added=source_texts - set(source_pieces),
     )
     target = source if shared else remap_vocabulary(target_pieces, hf_config.target_rows, special)
-    tags = [piece for piece in source_pieces if is_tag(piece) and piece not in source_texts]
+    tags = tags_of(source_pieces, source_model)
     return (
-        SideTokenizer(source, sentencepiece_model(source_model, source, tags)),
-        SideTokenizer(target, sentencepiece_model(target_model, target)),
+        (source, sentencepiece_model(source_model, source, tags)),
+        (target, sentencepiece_model(target_model, target)),
     )
-
-
-def is_tag(piece: str) -> bool:
-    """Return whether a piece is a language token, for example >>fra<<."""
-    return piece.startswith(">>") and piece.endswith("<<")
 
 
 def _dedicated_start(
@@ -226,43 +194,3 @@ def _special(pieces: Mapping[str, int], start: str | None) -> SpecialRows:
     if start is None or start not in pieces:
         return special
     return special._replace(start=pieces[start], dedicated_start=True)
-
-
-def _read_weights(
-    file: Arrays,
-    hf_config: MarianConfig,
-    config: TransformerConfig,
-    source: Vocabulary,
-    target: Vocabulary,
-) -> dict[str, np.ndarray]:
-    """Return all weights of the model, read from a file.
-
-    In a file, a shared table has one or several of its names.
-
-    Raises:
-        ValueError: if the arrays of the file do not match the configuration.
-    """
-    shared_names = SHARED_NAMES[hf_config.tie_embeddings]
-
-    def table_array(name: str, rows: int, vocabulary: Vocabulary) -> Array:
-        return Array(
-            shared_array_name(file, shared_names) if name in shared_names else name,
-            (rows, hf_config.d_model),
-            lambda table: table[vocabulary.rows],
-        )
-
-    target_rows = hf_config.target_rows
-    arrays = layers_of(file, config)
-    arrays["source_embedding/embeddings"] = table_array(SOURCE_TABLE, hf_config.vocab_size, source)
-    if hf_config.tie_embeddings != "all":
-        arrays["target_embedding/embeddings"] = table_array(TARGET_TABLE, target_rows, target)
-    if hf_config.tie_embeddings == "none":
-        output = table_array(OUTPUT_TABLE, target_rows, target)
-        arrays["output/kernel"] = output._replace(convert=lambda table: table[target.rows].T)
-    # Positions are checked separately, and arrays under other names of a shared table are equal.
-    optional = {*POSITION_TABLES, *shared_names}
-    bias = Array(LOGITS_BIAS, (1, target_rows), np.ravel)
-    weights = read_arrays(file, arrays, optional, target, bias)
-    positions = position_table(config.positions, config.max_length, config.model_dim)
-    check_sinusoids(file, POSITION_TABLES, positions, "MarianMT")
-    return weights

@@ -2,13 +2,14 @@
 
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import safetensors
 
 from tfk_transformer.config import small_files
-from tfk_transformer.importing.hugging_face.path_problems import (
+from tfk_transformer.importing.arrays import Arrays, check_float, first_line
+from tfk_transformer.importing.model_paths import (
     check_model_path,
     check_no_pointers,
     missing_files_error,
@@ -23,40 +24,9 @@ SAFETENSORS = "model.safetensors"
 PICKLE = "pytorch_model.bin"
 INDEX = ".index.json"  # suffix of the file that maps arrays to files of sharded weights
 
-Shapes = dict[str, tuple[int, ...]]
-
-
-# The types of weights that are read, in safetensors files, and in NumPy and PyTorch.
-FLOATS = ("F64", "F32", "F16", "BF16", "float64", "float32", "float16", "bfloat16")
-
-
-class Arrays(NamedTuple):
-    """The arrays of a file of weights."""
-
-    path: Path
-    shapes: Shapes  # by name
-    read: Callable[[str], np.ndarray]  # returns the array of this name as float32
-
-
-def check_float(path: Path, name: str, dtype: str) -> None:
-    """Refuse an array of integers or of 8-bit floats, whose scales are elsewhere.
-
-    Raises:
-        ValueError: with the array and its type.
-    """
-    if dtype not in FLOATS:
-        raise ValueError(
-            f"folder: expected weights in float32, float16 or bfloat16 in {path}, got {dtype} for "
-            f"'{name}'; use the original model, or dequantize it and save it in float32."
-        )
-
 
 def check_model_files(folder: Path, names: Iterable[str]) -> None:
-    """Refuse a folder without weights or without some other files.
-
-    Raises:
-        ValueError: with the names of all missing files, or the type of a path that is not a folder.
-    """
+    """Refuse a folder without weights or without some other files."""
     check_model_path(folder)
     names = list(names)
     missing = [name for name in names if not (folder / name).is_file()]
@@ -69,20 +39,12 @@ def check_model_files(folder: Path, names: Iterable[str]) -> None:
 
 
 def read_optional_json(path: Path, max_bytes: int = small_files.MAX_CONFIG_BYTES) -> dict[str, Any]:
-    """Return the JSON object in a file; an empty one if the file does not exist.
-
-    Raises:
-        ValueError: if the file is not a JSON object, or is larger than `max_bytes`.
-    """
+    """Return the JSON object in a file; an empty one if the file does not exist."""
     return small_files.read_json_object(path, max_bytes) if path.is_file() else {}
 
 
 def read_pieces(path: Path) -> dict[str, int]:
-    """Return the rows of the pieces of a vocabulary file.
-
-    Raises:
-        ValueError: if special tokens are missing.
-    """
+    """Return the rows of the pieces of a vocabulary file, which must have the special tokens."""
     pieces = read_optional_json(path, small_files.MAX_VOCABULARY_BYTES)
     if missing := [name for name in (END_PIECE, UNKNOWN_PIECE, PAD_PIECE) if name not in pieces]:
         raise ValueError(
@@ -93,12 +55,7 @@ def read_pieces(path: Path) -> dict[str, int]:
 
 
 def open_arrays(folder: Path) -> Arrays:
-    """Open the weights of a folder: the safetensors files, or else the files of PyTorch.
-
-    Raises:
-        ValueError: if a file is broken or missing.
-        ImportError: if there are only PyTorch's files, and PyTorch is not installed.
-    """
+    """Open the weights of a folder: the safetensors files, or else the files of PyTorch."""
     path = _weights_path(folder)
     open_file = _open_safetensors if path.name.startswith(SAFETENSORS) else _open_pickle
     return _open_sharded(path, open_file) if path.name.endswith(INDEX) else open_file(path)
@@ -114,11 +71,7 @@ def _weights_path(folder: Path) -> Path:
 
 
 def _open_safetensors(path: Path) -> Arrays:
-    """Open a safetensors file. Shapes are read on opening, and arrays one by one.
-
-    Raises:
-        ValueError: if the file is broken.
-    """
+    """Open a safetensors file. Shapes are read on opening, and arrays one by one."""
     try:
         check_header_size(path)
         file = safetensors.safe_open(path, framework="np")
@@ -140,10 +93,6 @@ def _open_pickle(path: Path) -> Arrays:
 
     PyTorch's restricted unpickler reads the file. The unpickler only creates tensors, and does not
     run code in the file.
-
-    Raises:
-        ValueError: if the file is broken, or has other objects than tensors.
-        ImportError: if PyTorch is not installed.
     """
     try:
         import torch
@@ -171,15 +120,7 @@ def _open_pickle(path: Path) -> Arrays:
 
 
 def _open_sharded(path: Path, open_file: Callable[[Path], Arrays]) -> Arrays:
-    """Open weights in several files of a folder, with an index that maps arrays to files.
-
-    Args:
-        path: the index.
-        open_file: opens one of the files.
-
-    Raises:
-        ValueError: if the index or a file is broken, or a file or array of the index is missing.
-    """
+    """Open weights in several files of a folder, with an index that maps arrays to files."""
     names = read_optional_json(path).get("weight_map")
     if not isinstance(names, dict) or not all(
         isinstance(name, str) and Path(name).name == name for name in names.values()
@@ -207,18 +148,9 @@ def _load_error(path: Path, error: Exception | str) -> ValueError:
     return ValueError(f"folder: the weights in {path} do not load: {first_line(error)}")
 
 
-def first_line(error: Exception | str) -> str:
-    """Return the start of an error's text, or else the name of its class, for a message."""
-    return (str(error).splitlines() or [type(error).__name__])[0][:300]
-
-
 def shared_array_name(arrays: Arrays, names: Iterable[str]) -> str:
-    """Return the name of a shared array: the first of its possible names that is in the file.
-
-    If none of them is in the file, the result is the first possible name.
-
-    Raises:
-        ValueError: if the arrays of two of these names differ.
+    """Return the name of a shared array: the first of its possible names that is in the file, or
+    else the first one. The arrays under all of its names must be equal.
     """
     names = list(names)
     present = [name for name in names if name in arrays.shapes]

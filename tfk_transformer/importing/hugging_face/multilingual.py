@@ -1,197 +1,322 @@
-"""Common parts of M2M100, NLLB, SMaLL-100 and mBART.
+"""M2M100, NLLB, SMaLL-100 and mBART in Hugging Face's layout.
 
 These families have language tokens, one embedding table, and layer norms before the sublayers and
-after the stacks. They differ in the places of the language tokens, see `LanguageLayout`.
+after the stacks. They differ in their tokenizers, and in the places of the language tokens, see
+`Tokens`.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+import re
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, Self
 
-import numpy as np
 from sentencepiece.sentencepiece_model_pb2 import ModelProto
 
 from tfk_transformer.config.model_options import TransformerConfig
 from tfk_transformer.config.small_files import MAX_VOCABULARY_BYTES
 from tfk_transformer.config.words import shorten
-from tfk_transformer.importing.hugging_face.bart_config import BartConfig
-from tfk_transformer.importing.hugging_face.bart_layers import (
-    OUTPUT_TABLE,
-    SHARED_TABLE,
-    SOURCE_TABLE,
-    TARGET_TABLE,
-    Array,
-    layers_of,
-    norm_arrays,
+from tfk_transformer.importing.hugging_face.bart import (
+    PRE_NORM_OPTIONS,
+    UNUSED_POSITIONS,
+    BartConfig,
+    common_values,
+    import_folder,
 )
 from tfk_transformer.importing.hugging_face.model_folder import (
-    GENERATION,
-    Arrays,
-    open_arrays,
+    TOKENIZER_CONFIG,
+    check_model_files,
     read_optional_json,
-    shared_array_name,
+    read_pieces,
 )
-from tfk_transformer.importing.hugging_face.search_notes import convert_search_settings
-from tfk_transformer.importing.imported import Imported
-from tfk_transformer.importing.languages import Languages, check_languages
+from tfk_transformer.importing.imported import Imported, check_languages
 from tfk_transformer.importing.vocabulary import (
     END_PIECE,
     PAD_PIECE,
     UNKNOWN_PIECE,
-    Vocabulary,
     check_special_rows,
+    read_sentencepiece,
     remap_vocabulary,
     sentencepiece_model,
     special_rows,
     text_pieces,
 )
+from tfk_transformer.text.languages import Languages
 
 SENTENCEPIECE_FILE = "sentencepiece.bpe.model"
 FAST_TOKENIZER_FILE = "tokenizer.json"
 START_PIECE = "<s>"
 FAIRSEQ_SPECIALS = (START_PIECE, PAD_PIECE, END_PIECE, UNKNOWN_PIECE)  # rows 0 to 3 in fairseq
-UNUSED_POSITIONS = 2  # rows of a position table before the row of the first position
-TABLE_NAMES = (SHARED_TABLE, SOURCE_TABLE, TARGET_TABLE, OUTPUT_TABLE)  # of the only table
+VOCABULARY = "vocab.json"
+M2M100_POSITIONS = (  # only in files of earlier versions
+    "model.encoder.embed_positions.weights",
+    "model.decoder.embed_positions.weights",
+)
+# Languages by `language_codes` of tokenizer_config.json. Their tokens follow the pieces of
+# vocab.json in this order.
+M2M100_LANGUAGES = {
+    "m2m100": "af am ar ast az ba be bg bn br bs ca ceb cs cy da de el en es et fa ff fi fr fy ga "
+    "gd gl gu ha he hi hr ht hu hy id ig ilo "
+    "is it ja jv ka kk km kn ko lb lg ln lo lt lv mg mk ml mn mr ms my ne nl no ns oc or pa pl ps "
+    "pt ro ru sd si sk sl so sq sr ss su sv "
+    "sw ta th tl tn tr uk ur uz vi wo xh yi yo zh zu".split(),
+    "wmt21": "en ha is ja cs ru zh de".split(),
+}
+M2M100_TOKENIZERS = (
+    None,
+    "M2M100Tokenizer",
+    "NllbTokenizer",
+    "NllbTokenizerFast",
+    "PreTrainedTokenizerFast",
+    "TokenizersBackend",
+)
+SMALL100 = "SMaLL-100"
+SMALL100_NAME = re.compile("small-?100", re.IGNORECASE)
+# The fields of `Tokens` of the families that have languages in other places.
+LAYOUTS: dict[str, Any] = {
+    SMALL100: {"prefix": ("target",), "start": ("end",)},
+    "NLLB with legacy_behaviour": {"prefix": (), "suffix": ("source",)},
+}
+MBART_25 = "mBART-25"
+# By the class of the tokenizer: the model that first had it.
+MBART_TOKENIZERS = {
+    "MBartTokenizer": MBART_25,
+    "MBartTokenizerFast": MBART_25,
+    "MBart50Tokenizer": "mBART-50",
+    "MBart50TokenizerFast": "mBART-50",
+}
+# The fields of `Tokens` of mBART-25, which has languages in other places.
+MBART_25_LAYOUT: dict[str, Any] = {"prefix": (), "suffix": ("source",), "start": ("target",)}
+# In folders without tokenizer.json, the languages' tokens follow the pieces in this order. mBART-25
+# has the first 25.
+MBART_LANGUAGES = (
+    "ar_AR cs_CZ de_DE en_XX es_XX et_EE fi_FI fr_XX gu_IN hi_IN it_IT ja_XX kk_KZ ko_KR lt_LT "
+    "lv_LV my_MM ne_NP nl_XX ro_RO ru_RU si_LK "
+    "tr_TR vi_VN zh_CN af_ZA az_AZ bn_IN fa_IR he_IL hr_HR id_ID ka_GE km_KH mk_MK ml_IN mn_MN "
+    "mr_IN pl_PL ps_AF pt_XX sv_SE sw_KE ta_IN "
+    "te_IN th_TH tl_XX uk_UA ur_PK xh_ZA gl_ES sl_SI".split()
+)
 
 
-class LanguageLayout(NamedTuple):
-    """The tokens that a family adds to sources and targets.
+class MultilingualConfig(BartConfig):
+    """The values of a config.json that these families share."""
 
-    Each is the token of a language, "source" or "target", or the end token, "end". The defaults are
-    the tokens of M2M100, NLLB and mBART-50.
+    equal_values = (("eos_token_id", "decoder_start_token_id"),)
+
+    pad_token_id: Literal[1]  # the row before the row of the first position
+    tie_word_embeddings: Literal[True] = True
+
+
+class M2M100Config(MultilingualConfig):
+    """The values of a config.json of these families on which results depend."""
+
+    family = "M2M100"
+    position_names = M2M100_POSITIONS
+    has_logits_bias = False
+    family_options = {
+        **PRE_NORM_OPTIONS,
+        "positions": "sinusoidal_halves",
+        "position_offset": UNUSED_POSITIONS,
+    }
+
+    attention_dropout: float = 0.1
+
+    @classmethod
+    def from_transformer_config(cls, config: TransformerConfig, rows: int) -> Self:
+        """Return the values for a `Transformer` whose table gets this number of rows.
+
+        This is the reverse of `to_transformer_config`.
+        """
+        return cls(
+            **common_values(config),
+            vocab_size=rows,
+            max_position_embeddings=config.max_length + 1,  # the language's token has a position
+            pad_token_id=FAIRSEQ_SPECIALS.index(PAD_PIECE),
+            eos_token_id=FAIRSEQ_SPECIALS.index(END_PIECE),
+            decoder_start_token_id=FAIRSEQ_SPECIALS.index(END_PIECE),
+        )
+
+
+class MBartConfig(MultilingualConfig):
+    """The values of a config.json of mBART on which results depend."""
+
+    position_names = ()
+    family_options = {**PRE_NORM_OPTIONS, "positions": "learned", "embedding_norm": True}
+
+    # Only in folders of earlier versions. Other values would select another architecture.
+    normalize_before: Literal[True] = True
+    normalize_embedding: Literal[True] = True
+    add_final_layer_norm: Literal[True] = True
+    static_position_embeddings: Literal[False] = False
+
+
+class Tokens(NamedTuple):
+    """The tokens of a folder, and those that the family adds to sources and targets.
+
+    Each added one is the token of a language, "source" or "target", or the end token, "end". The
+    defaults are the tokens of M2M100, NLLB and mBART-50.
     """
 
+    pieces: Mapping[str, int]  # the row of each piece, including the languages' tokens
+    languages: Mapping[str, int]  # the row of each language's token
+    model: ModelProto
+    family: str
     prefix: tuple[str, ...] = ("source",)  # before a source
     suffix: tuple[str, ...] = ()  # after the end token of a source
     # Before a target. The last one is the start token here, which has its row.
     start: tuple[str, ...] = ("end", "target")
 
 
-class MultilingualConfig(BartConfig):
-    """The values of a config.json that these families share."""
-
-    family_options: ClassVar[dict[str, Any]]  # `TransformerConfig` options of a family
-
-    pad_token_id: Literal[1]  # the row before the row of the first position
-    tie_word_embeddings: Literal[True] = True
-
-    def _problems(self, *equal_values: tuple[str, str]) -> Iterator[str]:
-        return super()._problems(*equal_values, ("eos_token_id", "decoder_start_token_id"))
-
-    def to_transformer_config(
-        self, vocab_size: int, layout: LanguageLayout, ids: Mapping[str, int]
-    ) -> TransformerConfig:
-        """Return the configuration of an equivalent `Transformer` for two languages.
-
-        Args:
-            vocab_size: the size of the vocabulary that both sides share.
-            layout: the family's layout.
-            ids: the ids of its tokens.
-        """
-        additions = len(layout.prefix) + len(layout.suffix)
-        return TransformerConfig(
-            source_vocab_size=vocab_size,
-            target_vocab_size=vocab_size,
-            tie_embeddings="all",
-            # Added tokens have positions, too.
-            max_length=self.max_position_embeddings - max(additions, len(layout.start) - 1),
-            norm="pre",
-            encoder_final_norm=True,
-            decoder_final_norm=True,
-            source_prefix=tuple(ids[name] for name in layout.prefix),
-            source_suffix=tuple(ids[name] for name in layout.suffix),
-            target_prefix=tuple(ids[name] for name in layout.start[:-1]),
-            **self.common_options(),
-            **self.family_options,
-        )
+def read_m2m100(folder: Path, values: Mapping[str, Any], languages: Languages) -> Imported:
+    """Read a folder of M2M100 or SMaLL-100, which have `vocab.json`, or of NLLB, which has
+    `tokenizer.json`. The languages are codes, for example "de" (M2M100) or "deu_Latn" (NLLB).
+    SMaLL-100 needs only the target language.
+    """
+    hf_config = M2M100Config(**values)
+    tokens = _m2m100_tokens(folder)
+    family = _m2m100_family(folder, values, tokens.family)
+    tokens = tokens._replace(family=family, **LAYOUTS.get(family, {}))
+    return _import_pair(folder, values, languages, hf_config, tokens)
 
 
-class Tokens(NamedTuple):
-    """The tokens of a folder."""
+def read_mbart(folder: Path, values: Mapping[str, Any], languages: Languages) -> Imported:
+    """Read a folder of mBART-50, or of mBART-25, whose languages stand in other places.
 
-    pieces: Mapping[str, int]  # the row of each piece, including the languages' tokens
-    languages: Mapping[str, int]  # the row of each language's token
-    model: ModelProto
-    family: str
-    layout: LanguageLayout = LanguageLayout()
+    The languages are codes, for example "de_DE".
+    """
+    tokens = _mbart_tokens(folder, values)
+    checked = dict(values)
+    if tokens.family == MBART_25:
+        # The decoder starts with the target language, whatever the folder's own pair is.
+        checked["decoder_start_token_id"] = values.get("eos_token_id")
+    hf_config = MBartConfig(**checked)
+    return _import_pair(folder, values, languages, hf_config, tokens)
 
 
-ReadWeights = Callable[
-    [Arrays, MultilingualConfig, TransformerConfig, Vocabulary], dict[str, np.ndarray]
-]
-
-
-def read_multilingual(
+def _import_pair(
     folder: Path,
     values: Mapping[str, Any],
     languages: Languages,
     hf_config: MultilingualConfig,
     tokens: Tokens,
-    read_weights: ReadWeights,
 ) -> Imported:
-    """Read a folder of one of these families.
-
-    Args:
-        folder: the folder.
-        values: the content of its config.json.
-        languages: the languages, by the family's codes.
-        hf_config: the validated values of its config.json.
-        tokens: its tokens.
-        read_weights: returns all weights of the model, given the file of the weights, `hf_config`,
-            the configuration of the `Transformer`, and its vocabulary.
-
-    Raises:
-        ValueError: if a language is missing or unknown, or files or arrays are missing or do not
-            fit.
-    """
-    layout = tokens.layout
-    sides = {*layout.prefix, *layout.suffix, *layout.start}
-    check_languages(languages, tokens.languages, tokens.family, sides)
+    """Read a folder of one of these families, for a pair of languages."""
+    prefix, suffix, start = tokens.prefix, tokens.suffix, tokens.start
+    check_languages(languages, tokens.languages, tokens.family, {*prefix, *suffix, *start})
     rows = {
         side: tokens.languages[language]
         for side, language in languages._asdict().items()
         if language is not None
     }
     rows["end"] = tokens.pieces[END_PIECE]
-    vocabulary = _vocabulary(tokens, hf_config, rows[layout.start[-1]], folder)
-    model = sentencepiece_model(tokens.model, vocabulary)
-    # The last id with this row: the start token, which precedes it, may have the same row.
-    ids = {name: int(np.flatnonzero(vocabulary.rows == row)[-1]) for name, row in rows.items()}
-    config = hf_config.to_transformer_config(len(vocabulary.pieces), layout, ids)
-    arrays = read_weights(open_arrays(folder), hf_config, config, vocabulary)
-    search, notes = convert_search_settings(
-        values,
-        read_optional_json(folder / GENERATION),
-        hf_config.max_position_embeddings,
-        [[row] for row in (hf_config.pad_token_id, *tokens.languages.values())],
-        leading_tokens=len(layout.start),
-        replaced=["forced_bos_token_id", "decoder_start_token_id"],
-    )
-    return Imported(config, arrays, model, model, tokens.family, search, notes, languages)
-
-
-def _vocabulary(
-    tokens: Tokens, hf_config: MultilingualConfig, start_row: int, folder: Path
-) -> Vocabulary:
-    """Return the vocabulary that both sides share; the start token has the row `start_row`.
-
-    Raises:
-        ValueError: if tokens do not match the configuration.
-    """
-    special = special_rows(tokens.pieces)._replace(start=start_row)
+    special = special_rows(tokens.pieces)._replace(start=rows[start[-1]])
     check_special_rows(special, hf_config.pad_token_id, hf_config.eos_token_id, folder)
     added = set(text_pieces(tokens.model)) - set(tokens.pieces)
     never = {special.pad, *tokens.languages.values()}
-    return remap_vocabulary(tokens.pieces, hf_config.vocab_size, special, added, never)
+    vocabulary = remap_vocabulary(tokens.pieces, hf_config.vocab_size, special, added, never)
+    side = (vocabulary, sentencepiece_model(tokens.model, vocabulary))
+    config = hf_config.to_transformer_config(
+        vocabulary,
+        vocabulary,
+        # Added tokens have positions, too.
+        max_length=hf_config.max_position_embeddings
+        - max(len(prefix) + len(suffix), len(start) - 1),
+        source_prefix=tuple(vocabulary.id_of(rows[name]) for name in prefix),
+        source_suffix=tuple(vocabulary.id_of(rows[name]) for name in suffix),
+        target_prefix=tuple(vocabulary.id_of(rows[name]) for name in start[:-1]),
+    )
+    imported = import_folder(
+        folder,
+        values,
+        hf_config,
+        config,
+        side,
+        side,
+        tokens.family,
+        [[row] for row in (hf_config.pad_token_id, *tokens.languages.values())],
+        leading_tokens=len(start),
+        replaced=["forced_bos_token_id", "decoder_start_token_id"],
+    )
+    return imported._replace(languages=languages)
 
 
-def fairseq_pieces(model: ModelProto, path: Path) -> dict[str, int]:
+def _m2m100_family(folder: Path, values: Mapping[str, Any], family: str) -> str:
+    """Return the name of the family, on which the places of the languages depend.
+
+    The files of the folder's tokenizer indicate M2M100 or NLLB.
+    """
+    tokenizer = read_optional_json(folder / TOKENIZER_CONFIG)
+    tokenizer_class = tokenizer.get("tokenizer_class")
+    names = [str(config.get("_name_or_path")) for config in (values, tokenizer)]
+    names += [str(tokenizer.get("name_or_path")), folder.resolve().name]
+    # The hub's cache names a folder by its commit, two levels below the name of the model.
+    names += [part for part in folder.parts[-3:-2] if part.startswith("models--")]
+    names.append(str(tokenizer_class))
+    if (folder / "tokenization_small100.py").exists() or SMALL100_NAME.search(" ".join(names)):
+        return SMALL100
+    if tokenizer_class not in M2M100_TOKENIZERS:
+        raise ValueError(
+            "tokenizer: expected the tokenizer_class M2M100Tokenizer, SMALL100Tokenizer or "
+            f"NllbTokenizer in {folder}, got {shorten(repr(tokenizer_class))}; other tokenizers "
+            "may put languages in other places."
+        )
+    is_legacy = family == "NLLB" and tokenizer.get("legacy_behaviour")
+    return "NLLB with legacy_behaviour" if is_legacy else family
+
+
+def _m2m100_tokens(folder: Path) -> Tokens:
+    """Read the tokens of M2M100 if the folder has a vocab.json, and else of NLLB."""
+    is_m2m100 = (folder / VOCABULARY).is_file()
+    path = folder / SENTENCEPIECE_FILE
+    check_model_files(folder, [path.name, VOCABULARY if is_m2m100 else FAST_TOKENIZER_FILE])
+    model = read_sentencepiece(path)
+    if not is_m2m100:
+        languages = _added_languages(folder)
+        return Tokens({**_fairseq_pieces(model, path), **languages}, languages, model, "NLLB")
+    pieces = read_pieces(folder / VOCABULARY)
+    language_set = read_optional_json(folder / TOKENIZER_CONFIG).get("language_codes", "m2m100")
+    if not isinstance(language_set, str) or language_set not in M2M100_LANGUAGES:
+        raise ValueError(
+            f"tokenizer: expected language_codes {' or '.join(M2M100_LANGUAGES)} in "
+            f"{folder / TOKENIZER_CONFIG}, got {language_set!r}."
+        )
+    languages = {code: len(pieces) + i for i, code in enumerate(M2M100_LANGUAGES[language_set])}
+    language_pieces = {f"__{code}__": row for code, row in languages.items()}
+    return Tokens({**pieces, **language_pieces}, languages, model, "M2M100")
+
+
+def _mbart_tokens(folder: Path, values: Mapping[str, Any]) -> Tokens:
+    """Read the tokens of a folder."""
+    path = folder / SENTENCEPIECE_FILE
+    check_model_files(folder, [path.name])
+    tokenizer_class = {**values, **read_optional_json(folder / TOKENIZER_CONFIG)}.get(
+        "tokenizer_class"
+    )
+    model = read_sentencepiece(path)
+    pieces = _fairseq_pieces(model, path)
+    if tokenizer_class is None:
+        rows = values.get("vocab_size")
+        is_larger = type(rows) is int and rows >= len(pieces) + len(MBART_LANGUAGES)
+        tokenizer_class = "MBart50Tokenizer" if is_larger else "MBartTokenizer"
+    if str(tokenizer_class) not in MBART_TOKENIZERS:
+        raise ValueError(
+            "tokenizer: expected the tokenizer_class MBartTokenizer or MBart50Tokenizer in "
+            f"{folder}, got {shorten(repr(tokenizer_class))}; other tokenizers may put languages "
+            "in other places."
+        )
+    family = MBART_TOKENIZERS[str(tokenizer_class)]
+    if (folder / FAST_TOKENIZER_FILE).is_file():
+        languages = _added_languages(folder)
+    else:
+        codes = MBART_LANGUAGES[:25] if family == MBART_25 else MBART_LANGUAGES
+        languages = {code: len(pieces) + i for i, code in enumerate(codes)}
+    layout = MBART_25_LAYOUT if family == MBART_25 else {}
+    return Tokens({**pieces, **languages}, languages, model, family, **layout)
+
+
+def _fairseq_pieces(model: ModelProto, path: Path) -> dict[str, int]:
     """Return fairseq's rows of the pieces of a SentencePiece model.
 
     Rows 0 to 3 are fairseq's special tokens. The model's pieces from the fourth one on follow.
-
-    Raises:
-        ValueError: if the first three pieces of the model differ from fairseq's.
     """
     names = [piece.piece for piece in model.pieces]
     if names[:3] != [UNKNOWN_PIECE, START_PIECE, END_PIECE]:
@@ -202,13 +327,10 @@ def fairseq_pieces(model: ModelProto, path: Path) -> dict[str, int]:
     return {name: row for row, name in enumerate([*FAIRSEQ_SPECIALS, *names[3:]])}
 
 
-def added_languages(folder: Path) -> dict[str, int]:
+def _added_languages(folder: Path) -> dict[str, int]:
     """Return the rows of the languages' tokens in tokenizer.json.
 
     These are the added special tokens other than the special tokens of every model.
-
-    Raises:
-        ValueError: if the file is broken, or has no languages.
     """
     values = read_optional_json(folder / FAST_TOKENIZER_FILE, MAX_VOCABULARY_BYTES)
     added = values.get("added_tokens", [])
@@ -227,31 +349,3 @@ def added_languages(folder: Path) -> dict[str, int]:
             f"{folder / FAST_TOKENIZER_FILE}, got {got}."
         )
     return languages
-
-
-def multilingual_arrays(
-    file: Arrays, hf_config: BartConfig, config: TransformerConfig, vocabulary: Vocabulary
-) -> dict[str, Array]:
-    """Return the arrays that these families and Pegasus share, by their names in a `Transformer`.
-
-    The arrays are the layers, the final norms and the table, which both sides and the projection
-    share. In a file, the table has one or several of its names.
-    """
-    table = Array(
-        shared_array_name(file, TABLE_NAMES),
-        (hf_config.vocab_size, hf_config.d_model),
-        lambda rows: rows[vocabulary.rows],
-    )
-    return {
-        **layers_of(file, config),
-        **final_norm_arrays(config),
-        "source_embedding/embeddings": table,
-    }
-
-
-def final_norm_arrays(config: TransformerConfig) -> dict[str, Array]:
-    """Return the arrays of the layer norms after the stacks, by their names in a `Transformer`."""
-    return {
-        **dict(norm_arrays(config, "encoder/final_norm", "model.encoder.layer_norm")),
-        **dict(norm_arrays(config, "decoder/final_norm", "model.decoder.layer_norm")),
-    }

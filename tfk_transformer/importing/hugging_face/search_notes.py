@@ -35,6 +35,8 @@ NEUTRAL: dict[str, object] = {
 # Tokens that generate takes from generation_config.json, and an import from config.json.
 SPECIAL_TOKENS = ("decoder_start_token_id", "eos_token_id", "forced_bos_token_id")
 FREE_LENGTH = 1000.0  # a `max_length_factor` with which sources do not limit the targets
+# Settings, and a sentence on what is not imported, or "".
+Converted: TypeAlias = tuple[dict[str, Any], str]
 
 
 def convert_search_settings(
@@ -48,18 +50,15 @@ def convert_search_settings(
     """Return the settings with which a search gives what generate gives, and a sentence on each
     setting that has no counterpart.
 
+    `config` and `generation` have the values of config.json and of generation_config.json. If the
+    latter is empty, generate takes the settings from config.json.
+
     Args:
-        config: the values of config.json.
-        generation: the values of generation_config.json. If it is empty, generate takes the
-            settings from config.json.
         positions: the largest number of tokens that the model reads or writes.
         never_predicted: the `bad_words_ids` that this library never predicts.
         leading_tokens: the number of tokens that Hugging Face's `max_length` counts before the
             first predicted one. Defaults to 1, the start token.
         replaced: settings that the selected languages replace.
-
-    Raises:
-        ValueError: if generation_config.json has other special tokens than config.json.
     """
     _check_tokens(config, generation, replaced)
     stated = generation or config
@@ -92,19 +91,11 @@ def convert_search_settings(
     return search, tuple(notes)
 
 
-# Settings, and a sentence on what is not imported, or "".
-Converted: TypeAlias = tuple[dict[str, Any], str]
-
-
 def generation_settings(search: Mapping[str, Any], end: int, leading_tokens: int) -> dict[str, Any]:
     """Return the values of generation_config.json for a model's own defaults of search settings.
 
     This is the reverse of `convert_search_settings`. Settings without a counterpart are left out.
-
-    Args:
-        search: settings by name.
-        end: the end token's row.
-        leading_tokens: see `convert_search_settings`.
+    `end` is the end token's row.
     """
     beam_size = search.get("beam_size", SearchSettings.beam_size)
     values: dict[str, Any] = {

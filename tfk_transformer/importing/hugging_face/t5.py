@@ -5,36 +5,29 @@ scores have no divisor, so the weights of queries are multiplied by it here. The
 the padding token, or with another token that the start token takes the row of.
 """
 
-import itertools
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Literal
 
 import numpy as np
-from pydantic import ConfigDict, Field, model_validator
+from pydantic import ConfigDict, Field
+from sentencepiece.sentencepiece_model_pb2 import ModelProto
 
 from tfk_transformer.config.model_options import TransformerConfig
 from tfk_transformer.config.record import Record
-from tfk_transformer.importing.hugging_face.bart_config import BART_ACTIVATIONS
-from tfk_transformer.importing.hugging_face.bart_layers import (
-    OUTPUT_TABLE,
-    Array,
-    read_arrays,
-)
+from tfk_transformer.importing.arrays import Arrays
+from tfk_transformer.importing.hugging_face.bart import BART_ACTIVATIONS, OUTPUT_TABLE
 from tfk_transformer.importing.hugging_face.model_folder import (
     GENERATION,
     TOKENIZER_CONFIG,
-    Arrays,
     open_arrays,
     read_optional_json,
     shared_array_name,
 )
 from tfk_transformer.importing.hugging_face.search_notes import convert_search_settings
-from tfk_transformer.importing.hugging_face.t5_tokens import BYT5, T5Tokens, read_t5_tokens
-from tfk_transformer.importing.imported import Imported
-from tfk_transformer.importing.languages import Languages, check_languages
-from tfk_transformer.importing.text_prefix import with_text_prefix
+from tfk_transformer.importing.hugging_face.t5_tokens import BYT5, read_t5_tokens
+from tfk_transformer.importing.imported import Imported, check_languages, with_text_prefix
 from tfk_transformer.importing.vocabulary import (
     UNIGRAM,
     Piece,
@@ -44,7 +37,18 @@ from tfk_transformer.importing.vocabulary import (
     sentencepiece_model,
     text_pieces,
 )
+from tfk_transformer.importing.weights import (
+    STACKS,
+    SUBLAYERS,
+    Array,
+    layer_arrays,
+    layer_names,
+    norm_arrays,
+    read_arrays,
+    table_arrays,
+)
 from tfk_transformer.pipelines.weights import check_sizes
+from tfk_transformer.text.languages import Languages
 
 SHARED = "shared.weight"
 TABLES = (SHARED, "encoder.embed_tokens.weight", "decoder.embed_tokens.weight")  # are one table
@@ -59,17 +63,9 @@ UNSCALED = (
     "transformers 5 divides them by sqrt(d_model), which changes beams and scores"
 )
 FAMILY_NAMES = {"t5": "T5", "mt5": "mT5", "umt5": "UMT5"}
-# The attention sublayers of a stack: this project's names of the attention and of the residual
-# connection by the family's name.
-SUBLAYERS = {
-    "encoder": {"SelfAttention": ("attention", "attention_residual")},
-    "decoder": {
-        "SelfAttention": ("self_attention", "self_residual"),
-        "EncDecAttention": ("cross_attention", "cross_residual"),
-    },
-}
 TAG = re.compile("<2([A-Za-z_-]+)>")  # of a target language, in MADLAD-400
-ROLES = {"query": "q", "key": "k", "value": "v"}
+# The arrays of an attention by the weight: the third part of a name.
+ROLES = {"query": "q", "key": "k", "value": "v", "output": "o"}
 
 
 class T5Config(Record):
@@ -99,14 +95,12 @@ class T5Config(Record):
     eos_token_id: int = 1
     decoder_start_token_id: int | None = None
 
-    @model_validator(mode="after")
-    def _check_activation(self) -> Self:
+    def _problems(self) -> Iterator[str]:
         if self.activation not in ACTIVATIONS:
-            raise ValueError(
+            yield (
                 "feed_forward_proj: expected one of "
                 f"{', '.join(ACTIVATIONS)}, with or without gated-, got {self.feed_forward_proj}"
             )
-        return self
 
     @property
     def projection(self) -> str:
@@ -134,12 +128,9 @@ class T5Config(Record):
         return self.tie_word_embeddings and self.model_type != "mt5"
 
     def to_transformer_config(self, vocab_size: int, tied: bool, length: int) -> TransformerConfig:
-        """Return the configuration of an equivalent `Transformer`.
+        """Return the configuration of an equivalent `Transformer` for texts up to a length.
 
-        Args:
-            vocab_size: the size of the vocabulary that both sides share.
-            tied: whether the projection to the vocabulary is the embedding table.
-            length: the longest source and target.
+        A tied projection to the vocabulary is the embedding table.
         """
         activation = self.activation
         return TransformerConfig(
@@ -174,26 +165,18 @@ class T5Config(Record):
 def read_t5(folder: Path, values: Mapping[str, Any], languages: Languages) -> Imported:
     """Read a folder of the T5 family.
 
-    Args:
-        folder: a folder with weights, and with `spiece.model` or `tokenizer.json` unless its
-            tokenizer is ByT5's.
-        values: the content of its config.json.
-        languages: the languages that the model reads and writes. Of MADLAD-400, the target
-            language, such as "de", becomes the prefix "<2de>" of every source. Without it, and in
-            other models, the texts say what is asked for.
-
-    Raises:
-        ValueError: if files or arrays are missing or do not fit, or values are not supported.
+    The target language of MADLAD-400, such as "de", becomes the prefix "<2de>" of every source.
+    Without it, and in other models, the texts say what is asked for.
     """
     generation = read_optional_json(folder / GENERATION)
     # transformers 5 writes this token only into the other file.
     start = {"decoder_start_token_id": generation.get("decoder_start_token_id")}
     values = {**start, **values}
     hf_config = T5Config(**values)
-    tokens = read_t5_tokens(folder, values)
-    vocabulary = _vocabulary(tokens, hf_config)
-    can_add = tokens.model.trainer_spec.model_type == UNIGRAM
-    model = sentencepiece_model(tokens.model, vocabulary, tokens.added if can_add else ())
+    pieces, proto, added = read_t5_tokens(folder, values)
+    vocabulary = _vocabulary(pieces, proto, hf_config)
+    can_add = proto.trainer_spec.model_type == UNIGRAM
+    model = sentencepiece_model(proto, vocabulary, added if can_add else ())
     file = open_arrays(folder)
     length = _length(folder, values, generation, hf_config)
     config = hf_config.to_transformer_config(len(vocabulary.pieces), is_tied(file, values), length)
@@ -204,13 +187,13 @@ def read_t5(folder: Path, values: Mapping[str, Any], languages: Languages) -> Im
         length,
         [[hf_config.pad_token_id]],
     )
-    if tokens.added and not can_add:
-        notes += (f"added tokens are text here: {', '.join(tokens.added[:5])}, …",)
+    if added and not can_add:
+        notes += (f"added tokens are text here: {', '.join(added[:5])}, …",)
     if hf_config.model_type == "umt5" and not hf_config.scales_output:
         notes += (UNSCALED,)
     family = FAMILY_NAMES[hf_config.model_type]
     imported = Imported(config, arrays, model, model, family, search, notes)
-    tags = {tag[1]: piece for piece in tokens.pieces if (tag := TAG.fullmatch(piece))}
+    tags = {tag[1]: piece for piece in pieces if (tag := TAG.fullmatch(piece))}
     if languages.target is None or not tags:
         return imported
     check_languages(languages._replace(source=None), tags, "MADLAD-400", required=["target"])
@@ -228,29 +211,24 @@ def is_tied(file: Arrays, values: Mapping[str, Any]) -> bool:
     return table is None or np.array_equal(file.read(table), file.read(OUTPUT_TABLE))
 
 
-def _vocabulary(tokens: T5Tokens, hf_config: T5Config) -> Vocabulary:
+def _vocabulary(pieces: Mapping[str, int], proto: ModelProto, hf_config: T5Config) -> Vocabulary:
     """Return the vocabulary that both sides share.
 
     The rows of a table that no piece has stay, since the model may predict them.
     """
-    types = {piece.piece: piece.type for piece in tokens.model.pieces}
+    types = {piece.piece: piece.type for piece in proto.pieces}
     special = SpecialRows(
         pad=hf_config.pad_token_id,
         start=hf_config.start_row,
         end=hf_config.eos_token_id,
-        unknown=next(
-            row for piece, row in tokens.pieces.items() if types.get(piece) == Piece.UNKNOWN
-        ),
+        unknown=next(row for piece, row in pieces.items() if types.get(piece) == Piece.UNKNOWN),
     )
-    added = set(text_pieces(tokens.model)) - set(tokens.pieces)
-    return remap_vocabulary(tokens.pieces, hf_config.vocab_size, special, added)
+    added = set(text_pieces(proto)) - set(pieces)
+    return remap_vocabulary(pieces, hf_config.vocab_size, special, added)
 
 
 def _length(
-    folder: Path,
-    values: Mapping[str, Any],
-    generation: Mapping[str, Any],
-    hf_config: T5Config,
+    folder: Path, values: Mapping[str, Any], generation: Mapping[str, Any], hf_config: T5Config
 ) -> int:
     """Return the longest source and target, which the family's positions do not limit."""
     tokenizer = read_optional_json(folder / TOKENIZER_CONFIG)
@@ -267,75 +245,55 @@ def _length(
 def _read_weights(
     file: Arrays, hf_config: T5Config, config: TransformerConfig, vocabulary: Vocabulary
 ) -> dict[str, np.ndarray]:
-    """Return all weights of the model, read from a file.
-
-    Raises:
-        ValueError: if the arrays of the file do not match the configuration.
-    """
+    """Return all weights of the model, read from a file."""
     check_sizes(config, file.shapes, file.path)
-    shape = (hf_config.vocab_size, hf_config.d_model)
-    names = (*TABLES, OUTPUT_TABLE) if config.tie_embeddings == "all" else TABLES
-    arrays = dict(itertools.chain(_stack("encoder", config), _stack("decoder", config)))
-    arrays["source_embedding/embeddings"] = Array(
-        shared_array_name(file, names), shape, lambda table: table[vocabulary.rows]
-    )
-    if config.tie_embeddings != "all":
-        arrays["output/kernel"] = Array(OUTPUT_TABLE, shape, lambda table: table[vocabulary.rows].T)
+    names = (*TABLES, OUTPUT_TABLE) if config.ties_output else TABLES
+    arrays: dict[str, Array] = {}
+    for stack in STACKS:
+        arrays |= _stack(stack, config)
+    table = shared_array_name(file, names)
+    rows = (hf_config.vocab_size, hf_config.vocab_size)
+    arrays |= table_arrays(config, (table, table, OUTPUT_TABLE), rows, vocabulary, vocabulary)
     if hf_config.scales_output:
         scale = np.float32(hf_config.d_model**-0.5)
         norm = arrays["decoder/final_norm/gamma"]
-        arrays["decoder/final_norm/gamma"] = norm._replace(convert=lambda gamma: gamma * scale)
+        arrays["decoder/final_norm/gamma"] = norm.prepared(lambda gamma: gamma * scale)
     return read_arrays(file, arrays, {*names, UNUSED_BIAS}, vocabulary)
 
 
-def _stack(stack: str, config: TransformerConfig) -> Iterator[tuple[str, Array]]:
-    """Yield the arrays of the encoder or the decoder by their names in a `Transformer`."""
+def _stack(stack: str, config: TransformerConfig) -> dict[str, Array]:
+    """Return the arrays of the encoder or the decoder by their names in a `Transformer`."""
     by_layer = config.positions == "relative_by_layer"
-    width = (config.model_dim,)
-    for layer in range(getattr(config, f"{stack}_layers")):
-        ours = f"{stack}/layer_{layer}"
-        theirs = f"{stack}.block.{layer}.layer"
-        for index, (name, (attention, residual)) in enumerate(SUBLAYERS[stack].items()):
-            yield from _attention(config, f"{ours}/{attention}", f"{theirs}.{index}.{name}")
-            norm = Array(f"{theirs}.{index}.layer_norm.weight", width)
-            yield f"{ours}/{residual}/norm/gamma", norm
-        last = len(SUBLAYERS[stack])
-        yield from _feed_forward(config, ours, f"{theirs}.{last}.DenseReluDense")
-        yield f"{ours}/ff_residual/norm/gamma", Array(f"{theirs}.{last}.layer_norm.weight", width)
-        if by_layer or layer == 0:
-            number = f"_{layer}" if by_layer else ""
-            yield (
-                f"{stack}/relative_positions{number}/table",
-                Array(
-                    f"{theirs}.0.SelfAttention.relative_attention_bias.weight",
-                    (config.position_buckets, config.num_heads),
-                ),
-            )
-    yield f"{stack}/final_norm/gamma", Array(f"{stack}.final_layer_norm.weight", width)
-
-
-def _attention(config: TransformerConfig, ours: str, theirs: str) -> Iterator[tuple[str, Array]]:
-    heads = (config.num_heads, config.query_width)  # H, K
-    width = config.model_dim  # D
-    joined = config.num_heads * config.query_width  # H*K
+    names = _layer_names(stack, config)
     divisor = np.float32(config.query_width**0.5)
+    arrays: dict[str, Array] = {}
+    for layer in range(getattr(config, f"{stack}_layers")):
+        prefix = f"{stack}.block.{layer}.layer."
+        for name, array in layer_arrays(config, stack, layer, prefix, names).items():
+            is_query = name.endswith("/query")
+            arrays[name] = array.prepared(lambda kernel: kernel * divisor) if is_query else array
+        if by_layer or layer == 0:
+            table = f"{stack}/relative_positions{f'_{layer}' if by_layer else ''}/table"
+            theirs = f"{prefix}0.SelfAttention.relative_attention_bias.weight"
+            arrays[table] = Array(theirs, (config.position_buckets, config.num_heads))
+    return arrays | norm_arrays(config, f"{stack}/final_norm", f"{stack}.final_layer_norm.weight")
 
-    def split_heads(weight: np.ndarray) -> np.ndarray:  # (H*K, D) -> (H, D, K)
-        return weight.reshape(*heads, width).transpose(0, 2, 1)
 
-    def split_query(weight: np.ndarray) -> np.ndarray:
-        return split_heads(weight) * divisor
-
-    for role, name in ROLES.items():
-        convert = split_query if role == "query" else split_heads
-        yield f"{ours}/{role}", Array(f"{theirs}.{name}.weight", (joined, width), convert)
-    yield f"{ours}/output", Array(f"{theirs}.o.weight", (width, joined), np.transpose)
-
-
-def _feed_forward(config: TransformerConfig, ours: str, theirs: str) -> Iterator[tuple[str, Array]]:
-    path = f"{ours}/feed_forward"
-    names = {"inner": "wi_0", "linear": "wi_1"} if config.ff_gated else {"inner": "wi"}
-    inner = (config.ff_width, config.model_dim)
-    for part, name in names.items():
-        yield f"{path}/{part}/kernel", Array(f"{theirs}.{name}.weight", inner, np.transpose)
-    yield f"{path}/outer/kernel", Array(f"{theirs}.wo.weight", inner[::-1], np.transpose)
+def _layer_names(stack: str, config: TransformerConfig) -> dict[str, str]:
+    """Return the names of a layer's arrays by the names of the weights in a layer."""
+    self_attention, cross_attention = (
+        {
+            **{weight: f"{index}.{name}.{letter}.weight" for weight, letter in ROLES.items()},
+            "gamma": f"{index}.layer_norm.weight",
+        }
+        for index, name in enumerate(("SelfAttention", "EncDecAttention"))
+    )
+    last = len(SUBLAYERS[stack])
+    parts = {"inner": "wi_0", "linear": "wi_1"} if config.ff_gated else {"inner": "wi"}
+    parts["outer"] = "wo"
+    feed_forward = {
+        f"feed_forward/{part}/kernel": f"{last}.DenseReluDense.{name}.weight"
+        for part, name in parts.items()
+    }
+    norm = {"ff_residual/norm/gamma": f"{last}.layer_norm.weight"}
+    return layer_names(stack, self_attention, cross_attention, {**feed_forward, **norm})

@@ -4,7 +4,7 @@ import base64
 import binascii
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, TypeAlias
 
 from sentencepiece.sentencepiece_model_pb2 import ModelProto, NormalizerSpec, TrainerSpec
 
@@ -19,6 +19,7 @@ from tfk_transformer.importing.vocabulary import (
     PAD_PIECE,
     UNIGRAM,
     UNKNOWN_PIECE,
+    WORD_MARK,
     Piece,
     parse_sentencepiece,
     read_sentencepiece,
@@ -31,37 +32,23 @@ BYT5_SPECIALS = (PAD_PIECE, END_PIECE, UNKNOWN_PIECE)  # rows 0 to 2; the bytes 
 # SentencePiece needs an ordinary piece. No text has these characters, which are not assigned.
 SPARE_PIECE = "\ufdd0\ufdd1"
 IN_TEXTS = (Piece.NORMAL, Piece.BYTE)  # the types of pieces that are not added tokens
-WORD_MARK = "\u2581"  # of SentencePiece
 SENTINELS = 100  # of a T5 folder that states no other number
 # The parts of a tokenizer.json that transformers makes from a SentencePiece model.
 NORMALIZERS = {"Precompiled", "Replace", "Strip"}
 PRE_TOKENIZERS = {"WhitespaceSplit", "Metaspace"}
-
-
-class T5Tokens(NamedTuple):
-    """The tokens of a folder."""
-
-    pieces: Mapping[str, int]  # the row of each piece
-    model: ModelProto
-    added: tuple[str, ...]  # tokens that texts have and that `model` does not segment into
+# The row of each piece, a model, and tokens that texts have and that it does not segment into.
+T5Tokens: TypeAlias = tuple[Mapping[str, int], ModelProto, tuple[str, ...]]
 
 
 def read_t5_tokens(folder: Path, values: Mapping[str, Any]) -> T5Tokens:
-    """Read the tokens of a folder.
-
-    Args:
-        folder: a folder with `spiece.model` or `tokenizer.json`, or one of ByT5, which needs no
-            file.
-        values: the content of its config.json.
-
-    Raises:
-        ValueError: if a file is missing or broken, or if its `tokenizer.json` was not made from a
-            SentencePiece model of type unigram.
+    """Read the tokens of a folder with `spiece.model` or `tokenizer.json`, or of ByT5, which needs
+    no file, given the values of its config.json.
     """
     tokenizer = read_optional_json(folder / TOKENIZER_CONFIG)
     if {**values, **tokenizer}.get("tokenizer_class") == BYT5:
-        names = [*BYT5_SPECIALS, *(f"<0x{byte:02X}>" for byte in range(256))]
-        return T5Tokens({name: row for row, name in enumerate(names)}, byte_model(), ())
+        model = _byte_model()
+        *named_pieces, _ = model.pieces  # the table has no row for the spare one
+        return {piece.piece: row for row, piece in enumerate(named_pieces)}, model, ()
     fast = read_optional_json(folder / T5_FAST_TOKENIZER, MAX_VOCABULARY_BYTES)
     if (folder / T5_SENTENCEPIECE).is_file() or not fast:
         check_model_files(folder, [T5_SENTENCEPIECE])
@@ -85,7 +72,7 @@ def read_t5_tokens(folder: Path, values: Mapping[str, Any]) -> T5Tokens:
         for token in (*named, *_user_defined(model))
         if token in pieces and not {token, f"{WORD_MARK}{token}"} & (texts | special)
     ]
-    return T5Tokens(pieces, model, tuple(dict.fromkeys(added)))
+    return pieces, model, tuple(dict.fromkeys(added))
 
 
 def _user_defined(model: ModelProto) -> list[str]:
@@ -99,7 +86,7 @@ def _user_defined(model: ModelProto) -> list[str]:
     return [piece for piece in defined if not piece.startswith(WORD_MARK)]
 
 
-def byte_model() -> ModelProto:
+def _byte_model() -> ModelProto:
     """Return a SentencePiece model that segments texts into the bytes of ByT5."""
     pieces = [Piece(piece=name, score=0.0, type=Piece.CONTROL) for name in BYT5_SPECIALS]
     pieces[-1].type = Piece.UNKNOWN
@@ -131,12 +118,9 @@ def _trainer(pieces: list[Piece], byte_fallback: bool) -> TrainerSpec:
 def _added_tokens(
     fast: Mapping[str, Any], tokenizer: Mapping[str, Any], num_pieces: int
 ) -> Iterator[tuple[str, int]]:
-    """Yield the tokens that were added to the pieces, and their rows.
+    """Yield the tokens that were added to the pieces of the SentencePiece model, and their rows.
 
-    Args:
-        fast: the content of tokenizer.json, empty if there is none.
-        tokenizer: the content of tokenizer_config.json.
-        num_pieces: the number of pieces of the SentencePiece model.
+    The values are those of tokenizer.json, {} without this file, and of tokenizer_config.json.
     """
     listed = fast.get("added_tokens", [])
     tokens = {token.get("content"): token.get("id") for token in _dictionaries(listed)}
@@ -167,11 +151,7 @@ def _special_tokens(tokenizer: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _model_of_json(fast: Mapping[str, Any], path: Path) -> ModelProto:
-    """Return the SentencePiece model from which a tokenizer.json was made.
-
-    Raises:
-        ValueError: if it was made otherwise, or is broken.
-    """
+    """Return the SentencePiece model of type unigram from which a tokenizer.json was made."""
     model = fast.get("model")
     model = model if isinstance(model, dict) else {}
     normalizers = _parts(fast.get("normalizer"), "normalizers")

@@ -4,6 +4,5 @@ The formats and the meaning of options are taken from Marian's source: src/commo
 src/common/types.h, src/models/transformer.h, src/rnn/cells.h, src/layers and src/graph, in
 marian-nmt/marian-dev and in its fork browsermt/marian-dev, which made Firefox's students.
 
-Imports `pipelines`, `models`, `hugging_face`, and `vocabulary`, `languages` and `imported` of this
-package's parent.
+Imports `pipelines`, `models`, and the modules of this package's parent other than `model_import`.
 """

@@ -6,21 +6,14 @@ The names are those of OPUS-MT, of Bergamot's students (browsermt/students) and 
 
 import math
 import re
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from tfk_transformer.config.small_files import MAX_CONFIG_BYTES, read_json_object, read_small_file
 from tfk_transformer.config.words import shorten
-from tfk_transformer.importing.hugging_face.path_problems import (
-    BINARY,
-    GZIP,
-    NPZ,
-    is_marian_file,
-)
-from tfk_transformer.importing.languages import Languages
 from tfk_transformer.importing.marian_files.options import MAX_LENGTH, parse_yaml
-from tfk_transformer.text.languages import is_language
+from tfk_transformer.importing.model_paths import BINARY, GZIP, NPZ, is_marian_file
+from tfk_transformer.text.languages import Languages, is_language
 
 SENTENCEPIECE = ".spm"
 OPTIMIZER = ".optimizer.npz"  # of a training run, without a model
@@ -39,11 +32,7 @@ FIREFOX_VALUES: dict[str, Any] = {"beam-size": 1, "normalize": 1.0, "max-length-
 
 
 def model_in(folder: Path) -> Path:
-    """Return the model in a folder: an .npz file, or else a .bin file, which is often quantized.
-
-    Raises:
-        ValueError: if there are several.
-    """
+    """Return the model in a folder: an .npz file, or else a .bin file, which is often quantized."""
     for suffix in (NPZ, BINARY):
         models = sorted(
             path
@@ -73,11 +62,7 @@ def model_languages(model: Path) -> Languages:
 
 
 def check_rows(model: Path) -> None:
-    """Refuse a model of OPUS-MT, whose rows are in a vocabulary of Marian next to it.
-
-    Raises:
-        ValueError: with the path of the vocabulary.
-    """
+    """Refuse a model of OPUS-MT, whose rows are in a vocabulary of Marian next to it."""
     if lists := sorted(model.parent.glob("*vocab*.yml")):
         raise ValueError(
             f"vocab: expected SentencePiece models whose ids are the model's rows, got {lists[0]}, "
@@ -87,18 +72,17 @@ def check_rows(model: Path) -> None:
 
 
 def find_vocab(path: Path) -> list[Path]:
-    """Return the SentencePiece models next to a file: one for both sides, or source and target.
-
-    Raises:
-        ValueError: if there is none, or it is not clear which sides they are for.
-    """
+    """Return the SentencePiece models next to a file: one for both sides, or source and target."""
     folder = path.parent
     languages = model_languages(path)
     models = sorted(folder.glob(f"*{SENTENCEPIECE}"))
     if len(models) == 1:
         return models
-    sources = _named(models, (*SOURCE_NAMES, languages.source))
-    targets = _named(models, (*TARGET_NAMES, languages.target))
+    # A side is one of the parts of a name between dots.
+    sources, targets = (
+        [path for path in models if {*names, language} & set(path.name.split("."))]
+        for names, language in zip((SOURCE_NAMES, TARGET_NAMES), languages, strict=True)
+    )
     if len(models) == 2 and len(sources) == len(targets) == 1 and sources != targets:
         return [*sources, *targets]
     compressed = sorted(folder.glob(f"*{SENTENCEPIECE}{GZIP}"))
@@ -108,11 +92,6 @@ def find_vocab(path: Path) -> list[Path]:
         f"vocab: expected one SentencePiece model (*{SENTENCEPIECE}) in {folder}, or one for the "
         f"source and one for the target, got {names}; {remedy}."
     )
-
-
-def _named(paths: Sequence[Path], names: Sequence[str | None]) -> list[Path]:
-    """Return the paths that have one of these names between the dots of their names."""
-    return [path for path in paths if set(path.name.split(".")) & set(names)]
 
 
 def decoder_options(model: Path) -> dict[str, Any]:

@@ -1,18 +1,14 @@
 """A file of Marian and its SentencePiece models become a translator."""
 
-import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 
 from tfk_transformer.config.model_options import TransformerConfig
-from tfk_transformer.importing.hugging_face.bart_layers import read_arrays
-from tfk_transformer.importing.hugging_face.model_folder import Arrays
-from tfk_transformer.importing.hugging_face.path_problems import NPZ, check_no_pointers
+from tfk_transformer.importing.arrays import Arrays
 from tfk_transformer.importing.imported import Imported
-from tfk_transformer.importing.languages import Languages
-from tfk_transformer.importing.marian_files.binary_file import open_binary
+from tfk_transformer.importing.marian_files.files import open_file
 from tfk_transformer.importing.marian_files.folder import (
     check_rows,
     decoder_options,
@@ -21,42 +17,67 @@ from tfk_transformer.importing.marian_files.folder import (
     model_languages,
     search_settings,
 )
-from tfk_transformer.importing.marian_files.layers import (
-    layer_arrays,
-    output_bias,
-    table_arrays,
-    with_identity_projections,
-)
-from tfk_transformer.importing.marian_files.npz_file import open_npz
 from tfk_transformer.importing.marian_files.options import MarianOptions, read_options
+from tfk_transformer.importing.model_paths import check_no_pointers
 from tfk_transformer.importing.vocabulary import (
     Piece,
-    SideTokenizer,
+    Side,
     SpecialRows,
     Vocabulary,
+    check_vocab,
     read_sentencepiece,
     remap_vocabulary,
     sentencepiece_model,
 )
+from tfk_transformer.importing.weights import (
+    STACKS,
+    Array,
+    layer_arrays,
+    layer_names,
+    read_arrays,
+    table_arrays,
+)
+from tfk_transformer.pipelines.weights import check_sizes
+from tfk_transformer.text.languages import Languages
 
+SHORTLISTS = "lex*.s2t.bin"
+MARIAN_TABLE = "Wemb"
+MARIAN_OUTPUT = "decoder_ff_logit_out"
+# Suffixes of the name of an attention.
+ATTENTION_NAMES = {
+    "query": "_Wq",
+    "query_bias": "_bq",
+    "key": "_Wk",
+    "key_bias": "_bk",
+    "value": "_Wv",
+    "value_bias": "_bv",
+    "output": "_Wo",
+    "output_bias": "_bo",
+    "gamma": "_Wo_ln_scale",
+    "beta": "_Wo_ln_bias",
+}
+# The norm after the recurrent unit of a decoder layer, which has no self-attention.
+RECURRENT_NAMES = {"gamma": "rnn_ffn_ln_scale", "beta": "rnn_ffn_ln_bias"}
+OTHER_NAMES = {
+    "feed_forward/inner/kernel": "ffn_W1",
+    "feed_forward/inner/bias": "ffn_b1",
+    "feed_forward/outer/kernel": "ffn_W2",
+    "feed_forward/outer/bias": "ffn_b2",
+    "ff_residual/norm/gamma": "ffn_ffn_ln_scale",
+    "ff_residual/norm/beta": "ffn_ffn_ln_bias",
+}
+# The weights of a recurrent unit.
+UNIT_NAMES = {"kernel": "W", "forget_kernel": "Wf", "forget_bias": "bf"}
 # Arrays that are not weights: options, and the scales of inputs of Marian's int8 products.
 SPECIAL = "special:"
 INPUT_SCALE = "_QuantMultA"
-SHORTLISTS = "lex*.s2t.bin"
 
 
 def read_marian_model(path: Path, models: Sequence[Path], languages: Languages) -> Imported:
     """Read a file of Marian, or the one in a folder.
 
-    Args:
-        path: the folder, or the .npz or .bin file.
-        models: one SentencePiece model for both sides, or one for the source and one for the
-            target. Empty: those in the folder.
-        languages: the languages that the user states.
-
-    Raises:
-        ValueError: if files or arrays are missing or do not fit, or options are not supported.
-        ImportError: if PyYAML is not installed.
+    The SentencePiece models are one for both sides, or one for the source and one for the target.
+    Without any, those in the folder are read.
     """
     if path.is_dir():
         path = model_in(path)
@@ -76,45 +97,25 @@ def read_marian_model(path: Path, models: Sequence[Path], languages: Languages) 
 
 
 def _read_model(path: Path, models: Sequence[Path]) -> Imported:
-    """Read a file, with its options.
-
-    Raises:
-        ValueError: see `read_marian_model`.
-    """
-    if len(models) not in (1, 2) or (
-        missing := [str(model) for model in models if not model.is_file()]
-    ):
-        got = f"no {', '.join(missing)}" if len(models) in (1, 2) else f"{len(models)} files"
-        raise ValueError(
-            "vocab: expected one SentencePiece model for both sides, or one for the source and "
-            f"one for the target, in addition to {path}, got {got}."
-        )
+    """Read a file, with its options."""
+    check_vocab(models, (1, 2), f", in addition to {path}")
     check_no_pointers([path, *models])
-    with _opened(path) as file:
+    with open_file(path) as file:
         options = read_options(file)
         source_rows, target_rows = options.dim_vocabs
-        source = read_side(models[0], source_rows)
-        target = read_side(models[-1], target_rows)
-        if options.tie_embeddings == "all" and source.model != target.model:
+        source, source_model = read_side(models[0], source_rows)
+        target, target_model = read_side(models[-1], target_rows)
+        if options.tie_embeddings == "all" and source_model != target_model:
             raise ValueError(
                 "vocab: expected one SentencePiece model, since source and target share the "
                 f"tables of {path}, got two that differ."
             )
-        config = options.to_transformer_config(source.vocabulary, target.vocabulary)
-        arrays = _read_arrays(file, options, config, source.vocabulary, target.vocabulary)
-    return Imported(config, arrays, source.model, target.model, "Marian", search={}, notes=())
+        config = options.to_transformer_config(source, target)
+        arrays = _read_weights(file, options, config, source, target)
+    return Imported(config, arrays, source_model, target_model, "Marian", search={}, notes=())
 
 
-@contextlib.contextmanager
-def _opened(path: Path) -> Iterator[Arrays]:
-    if path.suffix != NPZ:
-        yield open_binary(path)
-        return
-    with open_npz(path) as file:
-        yield file
-
-
-def read_side(path: Path, rows: int) -> SideTokenizer:
+def read_side(path: Path, rows: int) -> Side:
     """Read the SentencePiece model of a side, whose ids are Marian's rows."""
     proto = read_sentencepiece(path)
     count = len(proto.pieces)
@@ -135,28 +136,99 @@ def read_side(path: Path, rows: int) -> SideTokenizer:
         SpecialRows(pad=rows, start=rows, end=end, unknown=unknown),
         never_predicted={rows, *controls} - {end},
     )
-    return SideTokenizer(vocabulary, sentencepiece_model(proto, vocabulary))
+    return vocabulary, sentencepiece_model(proto, vocabulary)
 
 
-def _read_arrays(
+def _read_weights(
     file: Arrays,
     options: MarianOptions,
     config: TransformerConfig,
     source: Vocabulary,
     target: Vocabulary,
 ) -> dict[str, np.ndarray]:
-    """Return all weights of the model.
-
-    Raises:
-        ValueError: if the arrays of the file do not match its options.
-    """
-    layers = layer_arrays(file, options, config)
-    arrays = {**layers, **table_arrays(file, options, source, target)}
+    """Return all weights of the model."""
+    check_sizes(config, file.shapes, file.path)
+    arrays = _all_layers(options, config)
     if options.transformer_no_projection:
-        file = with_identity_projections(file, layers)
+        file = _with_identity_projections(file, arrays)
+    arrays |= _tables(file, options, config, source, target)
     ignored = [
         name for name in file.shapes if name.startswith(SPECIAL) or name.endswith(INPUT_SCALE)
     ]
-    bias = output_bias(options.dim_vocabs[1])
+    bias = Array(f"{MARIAN_OUTPUT}_b", (1, options.dim_vocabs[1]), np.ravel)
     expectation = "Marian: expected the arrays of the options"
     return read_arrays(file, arrays, ignored, target, bias, expectation)
+
+
+def _all_layers(options: MarianOptions, config: TransformerConfig) -> dict[str, Array]:
+    """Return the arrays of all layers."""
+    self_attention, cross_attention = (
+        {weight: f"{name}{suffix}" for weight, suffix in ATTENTION_NAMES.items()}
+        for name in ("self", "context")
+    )
+    arrays: dict[str, Array] = {}
+    for stack in STACKS:
+        is_recurrent = stack == "decoder" and options.is_recurrent
+        first = RECURRENT_NAMES if is_recurrent else self_attention
+        names = layer_names(stack, first, cross_attention, OTHER_NAMES)
+        for i in range(getattr(config, f"{stack}_layers")):
+            arrays |= layer_arrays(config, stack, i, f"{stack}_l{i + 1}_", names)
+    arrays = {ours: _in_marian_layout(array) for ours, array in arrays.items()}
+    width = config.model_dim
+    for i in range(config.decoder_layers if options.is_recurrent else 0):
+        for name, part in UNIT_NAMES.items():
+            shape = (1, width) if name.endswith("bias") else (width, width)
+            convert = np.ravel if name.endswith("bias") else np.asarray
+            theirs = f"decoder_l{i + 1}_rnn_{part}"
+            arrays[f"decoder/layer_{i}/ssru/{name}"] = Array(theirs, shape, convert)
+    return arrays
+
+
+def _in_marian_layout(array: Array) -> Array:
+    """Return an array of a layer in the layout of Marian: kernels (inputs, outputs), and vectors
+    (1, width).
+    """
+    if len(array.shape) == 1:
+        return array.prepared(np.ravel)._replace(shape=(1, *array.shape))
+    return array.prepared(np.transpose)._replace(shape=array.shape[::-1])
+
+
+def _with_identity_projections(file: Arrays, arrays: dict[str, Array]) -> Arrays:
+    """Return a file of a model without output projections of attentions, with identities as these.
+
+    Marian ignores arrays of these names where `transformer-no-projection` is set.
+    """
+    kernel, bias = ATTENTION_NAMES["output"], ATTENTION_NAMES["output_bias"]
+    projections = {
+        array.name: array.shape for array in arrays.values() if array.name.endswith((kernel, bias))
+    }
+
+    def read(name: str) -> np.ndarray:
+        if name not in projections:
+            return file.read(name)
+        if name.endswith(kernel):
+            return np.eye(projections[name][0], dtype="float32")
+        return np.zeros(projections[name], "float32")
+
+    return Arrays(file.path, {**file.shapes, **projections}, read)
+
+
+def _tables(
+    file: Arrays,
+    options: MarianOptions,
+    config: TransformerConfig,
+    source: Vocabulary,
+    target: Vocabulary,
+) -> dict[str, Array]:
+    """Return the arrays of embeddings and of the output projection."""
+    inputs = ["encoder_Wemb", "decoder_Wemb"]
+    names = [MARIAN_TABLE] * 2 if options.shared_input_table else inputs
+    output = f"{MARIAN_OUTPUT}_Wt"
+    tables = table_arrays(config, [*names, output], options.dim_vocabs, source, target)
+    if "output/kernel" in tables and f"{MARIAN_OUTPUT}_W" in file.shapes:
+        # In files of earlier versions of Marian, it is transposed.
+        kernel = tables["output/kernel"].prepared(np.transpose)
+        tables["output/kernel"] = kernel._replace(
+            name=f"{MARIAN_OUTPUT}_W", shape=kernel.shape[::-1]
+        )
+    return tables

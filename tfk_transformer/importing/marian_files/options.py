@@ -1,19 +1,19 @@
 """The options of a model, which Marian stores as YAML in the file of its arrays."""
 
 import math
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Literal
 
-from pydantic import ConfigDict, Field, model_validator
+from pydantic import ConfigDict, Field
 
 from tfk_transformer.config.model_options import TransformerConfig
 from tfk_transformer.config.record import Record
-from tfk_transformer.importing.hugging_face.model_folder import Arrays, first_line
+from tfk_transformer.importing.arrays import Arrays
+from tfk_transformer.importing.marian_files.files import OPTIONS, load_error
 from tfk_transformer.importing.vocabulary import Vocabulary
 
-OPTIONS = "special:model.yml"
 MAX_OPTIONS_BYTES = 1_000_000  # Marian writes about 2,000
-MAX_ARRAYS = 10_000  # a model of 100 layers has 3,000
 # Marian's sinusoids are unbounded, and a file does not have the length of its training texts.
 MAX_LENGTH = 512
 MARIAN_EPSILON = 1e-6
@@ -64,22 +64,14 @@ class MarianOptions(Record):
     tied_embeddings_src: bool = False
     tied_embeddings_all: bool = False
 
-    @model_validator(mode="after")
-    def _check_tables(self) -> Self:
+    def _problems(self) -> Iterator[str]:
         if self.shared_input_table and len(set(self.dim_vocabs)) > 1:
-            raise ValueError(
-                f"dim-vocabs: expected one size for a shared table, got {self.dim_vocabs}"
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _check_cell(self) -> Self:
-        if self.is_recurrent and (self.dec_cell != "ssru" or self.layer_normalization):
-            raise ValueError(
+            yield f"dim-vocabs: expected one size for a shared table, got {self.dim_vocabs}"
+        elif self.is_recurrent and (self.dec_cell != "ssru" or self.layer_normalization):
+            yield (
                 "dec-cell: expected 'ssru' without layer-normalization for the decoder 'rnn', got "
                 f"{self.dec_cell!r}{' with it' if self.layer_normalization else ''}"
             )
-        return self
 
     @property
     def is_recurrent(self) -> bool:
@@ -122,12 +114,7 @@ class MarianOptions(Record):
 
 
 def read_options(file: Arrays) -> MarianOptions:
-    """Return the options of the model in a file.
-
-    Raises:
-        ValueError: if the file has none, or they are not supported.
-        ImportError: if PyYAML is not installed.
-    """
+    """Return the options of the model in a file."""
     if math.prod(file.shapes.get(OPTIONS, (0,))) not in range(1, MAX_OPTIONS_BYTES):
         raise ValueError(
             f"Marian: expected a file that Marian wrote, got {file.path} without '{OPTIONS}', or "
@@ -138,17 +125,7 @@ def read_options(file: Arrays) -> MarianOptions:
 
 
 def parse_yaml(text: bytes, path: Path, name: str) -> dict[str, Any]:
-    """Return the values by name in YAML.
-
-    Args:
-        text: the YAML.
-        path: its file, for error messages.
-        name: the YAML, for error messages.
-
-    Raises:
-        ValueError: if it is not a mapping.
-        ImportError: if PyYAML is not installed.
-    """
+    """Return the values by name in YAML; the name of the YAML is for error messages."""
     import yaml
 
     try:
@@ -160,8 +137,3 @@ def parse_yaml(text: bytes, path: Path, name: str) -> dict[str, Any]:
             f"Marian: expected options by name as {name}, got {type(options).__name__}."
         )
     return {str(name): value for name, value in options.items()}
-
-
-def load_error(path: Path, error: Exception | str) -> ValueError:
-    """Return the error for a file that cannot be read."""
-    return ValueError(f"Marian: {path} does not load: {first_line(error)}")

@@ -29,12 +29,8 @@ def read_marian_shortlist(
 ) -> Shortlist:
     """Read a shortlist, for the tokenizers of a model that was imported from its folder.
 
-    Each source token also has its own piece as a candidate, as in Marian with one vocabulary.
-
-    Args:
-        path: the file. The SentencePiece models of its rows are in the same folder.
-        source_tokenizer: the tokenizer of the sources.
-        target_tokenizer: the tokenizer of the translations.
+    The SentencePiece models of its rows are in the same folder. Each source token also has its own
+    piece as a candidate, as in Marian with one vocabulary.
 
     Raises:
         ValueError: if the file is broken or not a binary shortlist, or its pieces are not those of
@@ -56,11 +52,7 @@ def read_marian_shortlist(
 
 
 def _ids_by_row(path: Path, tokenizer: SubwordTokenizer) -> np.ndarray:
-    """Return the id of each piece of a SentencePiece model.
-
-    Raises:
-        ValueError: if the tokenizer lacks pieces.
-    """
+    """Return the id of each piece of a SentencePiece model, all of which a tokenizer must have."""
     others = range(PAD_ID + 1, tokenizer.vocab_size)
     ids = dict(zip(tokenizer.pieces_of(others), others, strict=True))
     texts = [piece.piece for piece in read_sentencepiece(path).pieces]
@@ -73,11 +65,7 @@ def _ids_by_row(path: Path, tokenizer: SubwordTokenizer) -> np.ndarray:
 
 
 def _read(path: Path, source_rows: int, target_rows: int) -> tuple[int, np.ndarray, np.ndarray]:
-    """Return the number of common rows, the offsets and the candidates in a file.
-
-    Raises:
-        ValueError: if they do not fit each other or the numbers of rows.
-    """
+    """Return the number of common rows, the offsets and the candidates in a file."""
     content = read_small_file(path, MAX_VOCABULARY_BYTES)
     size = NUMBERS * HEADER.itemsize
     header = [int(number) for number in np.frombuffer(content[:size].ljust(size, b"\0"), HEADER)]

@@ -136,17 +136,18 @@ def command(
     """Convert a model from another library to a bundle. No code from the model is run, and nothing
     is written unless all files of the model fit together.
     """
-    from tfk_transformer.importing.hub import is_name
-    from tfk_transformer.importing.hugging_face import model_folder, path_problems
-    from tfk_transformer.importing.hugging_face.path_problems import (
+    from tfk_transformer.importing.hugging_face import model_folder
+    from tfk_transformer.importing.model_paths import (
+        check_model_path,
         is_ctranslate2_folder,
+        is_hub_name,
         is_marian_folder,
     )
 
     check_input_files(probes=probes)
     check_new_folder(out)
-    if not is_name(model):
-        path_problems.check_model_path(Path(model))
+    if not is_hub_name(model):
+        check_model_path(Path(model))
     has_other_layout = is_ctranslate2_folder(Path(model)) or is_marian_folder(Path(model))
     if Path(model).is_dir() and not has_other_layout:
         model_folder.check_model_files(Path(model), [model_folder.CONFIG])

@@ -1,11 +1,28 @@
-"""Errors for files and folders that cannot be imported: their type, and the remedy."""
+"""The files and folders that can be imported, and errors for others: their type, and the remedy.
+
+The name of a model on the Hugging Face hub stands for the folder that is downloaded.
+"""
 
 import re
 import zipfile
 from collections.abc import Iterable, Mapping
+from os import PathLike
 from pathlib import Path
 from typing import Any
 
+from tfk_transformer.importing.arrays import first_line
+
+HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")  # OWNER/MODEL
+# The files of a model other than its weights.
+FILES = ("*.json", "*.spm", "*.model", "*_vocabulary.txt", "README.md")
+# In order of preference: only the first pattern with files is used.
+WEIGHT_PATTERNS = (
+    "model.safetensors",
+    "model-*.safetensors",
+    "pytorch_model.bin",
+    "pytorch_model-*.bin",
+    "model.bin",  # of CTranslate2
+)
 NPZ = ".npz"
 BINARY = ".bin"
 MARIAN_VERSION = 1  # of .bin files, in their first eight bytes
@@ -127,6 +144,37 @@ MODEL_PATTERNS = {
 }
 
 
+def is_hub_name(model: str | PathLike[str]) -> bool:
+    """Return whether a model is a name on the hub and not the path of a file or folder."""
+    return HUB_NAME.fullmatch(str(model)) is not None and not Path(model).exists()
+
+
+def resolve_model_path(model: str | PathLike[str]) -> Path:
+    """Return the local path of a model: its own path, or the folder downloaded from the hub.
+
+    Only the files that an import reads are downloaded, and only once. `huggingface_hub` caches
+    them; its settings `HF_HOME` and `HF_HUB_OFFLINE` apply.
+    """
+    if not is_hub_name(model):
+        return Path(model)
+    import huggingface_hub
+    from huggingface_hub.errors import HfHubHTTPError
+
+    try:
+        for weights in WEIGHT_PATTERNS:
+            folder = Path(
+                huggingface_hub.snapshot_download(str(model), allow_patterns=[*FILES, weights])
+            )
+            if any(folder.glob(weights)):
+                break
+    except (OSError, ValueError, HfHubHTTPError) as error:
+        raise ValueError(
+            f"model: {model} is not a folder, and the hub does not provide a model of that name: "
+            f"{first_line(error)}"
+        ) from None
+    return folder
+
+
 def is_marian_file(path: Path) -> bool:
     """Return whether a path is an .npz file, or a .bin file that begins as Marian's do."""
     if path.suffix not in (NPZ, BINARY) or not path.is_file():
@@ -154,19 +202,10 @@ def is_ctranslate2_folder(path: Path) -> bool:
 
 
 def check_model_path(path: Path) -> None:
-    """Refuse a path that is neither a folder nor a file that is imported.
-
-    Raises:
-        ValueError: with the type of the file, and the remedy.
-    """
-    if path.is_dir():
+    """Refuse a path that is neither a folder nor a file that is imported."""
+    if path.is_dir() or is_marian_file(path) or (path.suffix == ARGOS_SUFFIX and path.is_file()):
         return
-    if path.is_file() and (path.suffix == ARGOS_SUFFIX or is_marian_file(path)):
-        return
-    if path.exists():
-        problem = _file_type(path)
-    else:
-        problem = "which does not exist; check the path"
+    problem = _file_type(path) if path.exists() else "which does not exist; check the path"
     raise ValueError(f"model: expected {EXPECTED}, got {path}, {problem}.")
 
 
@@ -186,13 +225,8 @@ def folder_type(folder: Path) -> str:
 
 
 def model_type_problem(values: Mapping[str, Any]) -> str:
-    """Return the reason why a model of a config.json is not imported, and the nearest way.
-
-    Args:
-        values: the content of a config.json, whose model_type is not of a supported family.
-
-    Returns:
-        The end of an error message after the model_type; an empty string for an unknown model.
+    """Return the end of an error message after the model_type of a config.json: the reason why the
+    model is not imported, and the nearest way; an empty string for an unknown model.
     """
     model_type = str(values.get("model_type"))
     if model_type in MODEL_TYPES:
@@ -241,11 +275,7 @@ def _checkpoint_type(path: Path, pickle: bytes) -> str:
 
 
 def check_no_pointers(paths: Iterable[Path]) -> None:
-    """Refuse files that `git clone` left as pointers of Git LFS.
-
-    Raises:
-        ValueError: with the names of these files.
-    """
+    """Refuse files that `git clone` left as pointers of Git LFS."""
     pointers = []
     for path in paths:
         with path.open("rb") as file:
