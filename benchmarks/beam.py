@@ -25,7 +25,7 @@ SAVED = Path(__file__).parents[1] / "tests" / "saved_files"
 WORKERS = ["--direct_running_mode", "multi_processing", "--direct_num_workers"]
 ALONE = """
 import json, sys
-from tfk_transformer.export.runtime.onnx_readers import OnnxTranslator
+from tfk_transformer.export.runtime.onnx_runtime import OnnxTranslator
 texts = [json.loads(line)["text"] for line in open(sys.argv[2], encoding="utf-8")]
 OnnxTranslator(sys.argv[1], threads=int(sys.argv[3])).translate(texts, beam_size=int(sys.argv[4]))
 """

@@ -1,10 +1,9 @@
 """Export models to SavedModel and ONNX files, compare the files with the Keras model, and run them.
 
-The package can be called. `tfk_transformer.export(fitted, out, formats=None, node_modules=None,
-shortlist=None, calibrate=None)` writes the files of a translator or a classifier.
+The package, which is installed as `tfk_transformer.export`, can be called.
+`tfk_transformer.export(fitted, out, formats=None, node_modules=None, shortlist=None,
+calibrate=None)` writes the files of a translator or a classifier.
 `help(tfk_transformer.export.exporting.export)` describes the arguments.
-
-The package is installed as `tfk_transformer.export`.
 
 Imports all of the library except `cli`.
 """
@@ -30,7 +29,10 @@ if __name__ != "tfk_transformer.export":
 
 
 class _CallablePackage(ModuleType):
-    """A package that is also a function: modules cannot define `__call__` themselves."""
+    """A package that is also a function. Python looks for `__call__` in the class of a module, and
+    importing any module of the package replaces a function that the parent package has under its
+    name.
+    """
 
     def __call__(
         self,

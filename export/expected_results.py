@@ -1,5 +1,5 @@
-"""The probe sentences of a translator, and the Keras model's results on them. Every exported file
-is compared with these results.
+"""The probe texts of a model, and the Keras model's results on them. Every exported file is
+compared with these results.
 """
 
 import contextlib
@@ -24,12 +24,13 @@ from tfk_transformer.export.to_saved_model.shared_functions import (
     SharedFunctions,
     without_graph_optimizer,
 )
-from tfk_transformer.inference.runtime import Runtime, TranslatorRuntime
+from tfk_transformer.inference.runtime import ClassifierRuntime, Runtime, TranslatorRuntime
 from tfk_transformer.inference.signatures import LOG_PROBABILITY, SCORE_AND_ATTEND
 from tfk_transformer.inference.streaming import next_tokens
 from tfk_transformer.pipelines.keras_runtime import KerasRuntime
+from tfk_transformer.pipelines.text_classifier import TextClassifier
 from tfk_transformer.pipelines.translator import Translator
-from tfk_transformer.text.results import Translation
+from tfk_transformer.text.results import Translation, decode
 
 Settings = Mapping[str, Any]
 # Takes source ids, prefix ids and settings.
@@ -57,16 +58,14 @@ class ProbeSearch(NamedTuple):
 
 
 class ExpectedResults:
-    """The probe sentences, and the Keras model's results on them.
+    """The probe sentences of a translator, and the Keras model's results on them.
 
     The results are translations under each of `parity.probe_settings` and with a forced prefix, and
     the scores of the translations. Greedy search and scoring run on all probes, and the search with
     a forced prefix on `PREFIX_PROBES` of them. The beam search of a model with more than `LARGE`
     parameters runs on `BEAM_PROBES`, since each probe takes seconds.
 
-    Args:
-        translator: the translator.
-        profile: of float32 ONNX files; see `onnx_models.generate_graph`.
+    `profile` is the profile of float32 ONNX files; see `onnx_models.generate_graph`.
     """
 
     def __init__(self, translator: Translator, profile: Profile | None = PORTABLE):
@@ -110,7 +109,8 @@ class ExpectedResults:
     def _search(
         self, rows: np.ndarray, settings: Settings, prefix_ids: np.ndarray = NO_PREFIX
     ) -> ProbeSearch:
-        return ProbeSearch(rows, prefix_ids, settings, self.generate(settings, prefix_ids, rows))
+        searched = self.generate(self.ids[rows], prefix_ids, settings)
+        return ProbeSearch(rows, prefix_ids, settings, searched)
 
     def _best_hypotheses(self, searches: Sequence[ProbeSearch]) -> np.ndarray:
         """Return the best hypothesis of each probe's last search, int32 (N, T)."""
@@ -121,25 +121,54 @@ class ExpectedResults:
             best[rows, : ids.shape[2]] = ids[:, 0]
         return best
 
+    def check(
+        self,
+        name: str,
+        open_texts: Callable[[], Translate],
+        open_ids: Callable[[], Generate],
+        open_scores: Callable[[], TranslatorRuntime],
+    ) -> Figures:
+        """Compare all results of an artifact with the model's, and return the parity figures.
+
+        One file is open at a time, since each holds the weights once or twice.
+        """
+        text_difference = self.check_texts(name, open_texts())
+        self.collect_garbage()
+        ids = self.check_ids(name, open_ids())
+        self.collect_garbage()
+        LOG.info("compare %s with the Keras model: log-probabilities", name)
+        with without_graph_optimizer():
+            scores = parity.check_scores(name, self.scores, self._scores(open_scores()))
+        largest = max(text_difference, ids["largest_score_difference"])
+        return {**ids, **scores, "largest_score_difference": largest}
+
+    def check_texts(self, name: str, translate: Translate) -> float:
+        """Compare an artifact's greedy translations of texts with the model's, and return the
+        largest difference between scores.
+        """
+        LOG.info("compare %s with the Keras model: translations of texts", name)
+        ids, scores = self.searches[0].searched
+        expected = self.translator.target_tokenizer.decode(ids[self.fitting, 0].tolist())
+        translations = translate(self.short_texts, **self.searches[0].settings)
+        texts = [translation.text for translation in translations]
+        parity.compare_texts(name, "translations", self.short_texts, expected, texts)
+        text_scores = np.array([translation.score for translation in translations])
+        return parity.check_numbers(name, "scores", scores[self.fitting, 0], text_scores)
+
     def check_ids(self, name: str, generate: Generate) -> Figures:
-        """Compare an artifact's translations of ids with the model's.
+        """Compare an artifact's translations of ids with the model's, and return the largest
+        difference between scores, and the number of ties.
 
         Greedy translations are excluded: `check_texts` compares them. So are ties of the beam
         search.
-
-        Args:
-            name: name of the artifact, for errors.
-            generate: translates ids.
-
-        Returns:
-            The largest absolute difference between scores, and the number of ties.
         """
         LOG.info("compare %s with the Keras model: translations of ids", name)
         differences = []
         ties: list[int] = []
         for search in self.searches[1:]:
             expected = search.searched
-            results = generate(self.ids[search.rows], search.prefix_ids, search.settings)
+            with self.first_runs():
+                results = generate(self.ids[search.rows], search.prefix_ids, search.settings)
             same_shape = expected[1].shape == results[1].shape
             if search is self.searches[1] and same_shape:  # the beam search
                 different = parity.different_rows(expected[0], results[0])
@@ -153,102 +182,60 @@ class ExpectedResults:
         return {"largest_score_difference": max(differences), "ties": len(ties)}
 
     def _is_tie(self, generate: Generate, results: Searched, row: int) -> bool:
-        """Return whether only rounding makes the beam searches of the model and an artifact differ.
+        """Return whether only rounding makes the beam searches of the model and an artifact differ
+        in the row of a source.
 
         Both add the same numbers, in orders that also depend on the batch. Of two hypotheses with
         equal scores, one search can therefore drop the first and the other one the second, and
-        later the scores differ. Two cases show this:
-
-        - The model itself gives the artifact's translation if the source is alone in the batch.
-        - Both search the source alone, with every limit of the length, which shows their hypotheses
-          after each step. Where these differ for the first time, they have equal scores. The
-          artifact's score is the one that the model gives this translation.
-
-        Args:
-            generate: translates ids with the artifact.
-            results: the artifact's results of the beam search.
-            row: the index of a source whose translations differ.
+        later the scores differ. Two searches differ only by rounding if their hypotheses have equal
+        scores where they differ for the first time. This is shown for the source alone, unless the
+        model already gives the artifact's translation then.
         """
         search = self.searches[1]
-        source = search.rows[[row]]
+        source_ids = self.ids[search.rows[[row]]]
         ids, scores = (part[[row]] for part in results)
-        model_ids, model_scores = self.generate(search.settings, rows=source)
+        model_ids, model_scores = self.generate(source_ids, NO_PREFIX, search.settings)
         if not parity.different_rows(model_ids, ids).size:
             return parity.scores_agree(model_scores, scores)
         settings = SearchSettings(**search.settings)
-        if not parity.scores_agree(self._score_hypotheses(source, ids[0], settings), scores[0]):
+        # Without this, a wrong token could have the score of the right one.
+        if not parity.scores_agree(self._score_hypotheses(source_ids, ids[0], settings), scores[0]):
             return False
         for length in range(1, self.best.shape[1] + 1):
-            limited = {
-                **search.settings,
-                "n_best": settings.beam_size,
-                "min_length": min(settings.min_length, length),
-                "max_length": length,
-            }
-            model_ids, model_scores = self.generate(limited, rows=source)
-            ids, scores = generate(self.ids[source], NO_PREFIX, limited)
+            # A search that ends at this length returns the hypotheses after this step.
+            limits = {"min_length": min(settings.min_length, length), "max_length": length}
+            step = {**search.settings, "n_best": settings.beam_size, **limits}
+            with self.first_runs():
+                ids, scores = generate(source_ids, NO_PREFIX, step)
+            model_ids, model_scores = self.generate(source_ids, NO_PREFIX, step)
             if parity.different_rows(model_ids, ids).size:
                 return parity.scores_agree(model_scores, scores)
         return False
 
     def _score_hypotheses(
-        self, source: np.ndarray, target_ids: np.ndarray, settings: SearchSettings
+        self, source_ids: np.ndarray, target_ids: np.ndarray, settings: SearchSettings
     ) -> np.ndarray:
-        """Return the model's scores (n,) of hypotheses (n, T) of the probe with the index `source`.
+        """Return the model's scores (n,) of hypotheses (n, T) of a source (1, S).
 
         Of the settings, only the length penalty is used, and a shortlist is not.
         """
-        source_ids = np.repeat(self.ids[source], len(target_ids), axis=0)
-        inputs = {"source_ids": source_ids, "target_ids": target_ids}
+        sources = np.repeat(source_ids, len(target_ids), axis=0)
+        inputs = {"source_ids": sources, "target_ids": target_ids}
         log_probs = self.runtime.run("score_and_attend", inputs)[LOG_PROBABILITY.name]
         lengths = np.count_nonzero(target_ids, axis=1)
         form = PENALTY_FORMS[settings.length_penalty_form]
         return np.asarray(log_probs) / length_penalty(lengths, settings.length_penalty, form)
 
-    def check_texts(self, name: str, translate: Translate) -> float:
-        """Compare an artifact's greedy translations of texts with the model's.
-
-        Args:
-            name: name of the artifact, for errors.
-            translate: translates texts.
-
-        Returns:
-            The largest absolute difference between scores.
-        """
-        LOG.info("compare %s with the Keras model: translations of texts", name)
-        ids, scores = self.searches[0].searched
-        expected = self.translator.target_tokenizer.decode(ids[self.fitting, 0].tolist())
-        translations = translate(self.short_texts, **self.searches[0].settings)
-        texts = [translation.text for translation in translations]
-        parity.compare_texts(name, "translations", self.short_texts, expected, texts)
-        text_scores = np.array([translation.score for translation in translations])
-        return parity.check_numbers(name, "scores", scores[self.fitting, 0], text_scores)
-
-    def check_scores(self, name: str, runtime: TranslatorRuntime) -> Figures:
-        """Compare an artifact's log-probabilities of pairs of ids with the model's.
-
-        Args:
-            name: name of the artifact, for errors.
-            runtime: runs the artifact's functions.
-
-        Returns:
-            The parity figures.
-        """
-        LOG.info("compare %s with the Keras model: log-probabilities", name)
-        return parity.check_scores(name, self.scores, self._scores(runtime))
-
     def check_steps(self, name: str, runtime: TranslatorRuntime) -> None:
         """Compare the tokens of an artifact's decoding steps with the model's greedy search."""
         LOG.info("compare %s with the Keras model: decoding steps", name)
         settings = SearchSettings(**self.searches[0].settings).as_arrays()
-        tokens = np.stack(list(next_tokens(runtime, self.ids, settings)), axis=1)  # (N, T)
+        with self.first_runs():
+            tokens = np.stack(list(next_tokens(runtime, self.ids, settings)), axis=1)  # (N, T)
         parity.check_tokens(name, self.greedy, tokens)
 
-    def generate(
-        self, settings: Settings, prefix_ids: np.ndarray = NO_PREFIX, rows: np.ndarray | None = None
-    ) -> Searched:
-        """Translate the ids of the probes `rows` (default: all); return ids and scores."""
-        ids = self.ids if rows is None else self.ids[rows]
+    def generate(self, ids: np.ndarray, prefix_ids: np.ndarray, settings: Settings) -> Searched:
+        """Translate ids with the model; return ids and scores."""
         with self.first_runs():
             return run_search(self.runtime, ids, settings, prefix_ids)
 
@@ -298,3 +285,38 @@ def run_search(
     scalars = SearchSettings(**settings).as_arrays()
     outputs = runtime.run("generate", {"source_ids": ids, "prefix_ids": prefix_ids, **scalars})
     return np.array(outputs["ids"]), np.array(outputs["scores"])
+
+
+class ExpectedLabels:
+    """The probe texts of a classifier, and the labels and probabilities that the Keras model gives
+    them. `profile` is as in `ExpectedResults`.
+    """
+
+    def __init__(self, classifier: TextClassifier, profile: Profile | None = PORTABLE):
+        self.profile = profile
+        self.texts = parity.probe_texts(classifier.probes, classifier.tokenizer)
+        self.ids = parity.probe_ids(
+            self.texts, classifier.tokenizer, classifier.model.config.max_length
+        )
+        self.agreed: Figures = {"sentences": len(self.texts), "labels": "equal"}
+        self.labels, *self.probabilities = self._run(classifier.runtime)
+
+    def check(self, name: str, runtime: ClassifierRuntime) -> Figures:
+        """Compare an artifact's results with the model's, and return the parity figures."""
+        labels, *probabilities = self._run(runtime)
+        parity.compare_texts(name, "labels", self.texts, self.labels, labels)
+        differences = [
+            parity.check_probabilities(name, *pair)
+            for pair in zip(self.probabilities, probabilities, strict=True)
+        ]
+        return {"largest_probability_difference": max(differences)}
+
+    def _run(self, runtime: ClassifierRuntime) -> tuple[list[str], np.ndarray, np.ndarray]:
+        """Return the predicted labels, their probabilities (N,), and all probabilities (N, C)."""
+        outputs = runtime.run("classify", {"text": np.array(self.texts, object)})
+        over_ids = runtime.run("probabilities", {"source_ids": self.ids})
+        return (
+            [decode(label) for label in np.asarray(outputs["label"])],
+            np.asarray(outputs["probability"]),
+            np.asarray(over_ids["probabilities"]),
+        )

@@ -15,8 +15,8 @@ from tfk_transformer import datasets
 from tfk_transformer.atomic_write import atomic_write, lock
 from tfk_transformer.config.words import nearest
 from tfk_transformer.data.shortlist import learn_shortlist, shortlist_metadata
-from tfk_transformer.export import classifier_files, file_names, library_files
-from tfk_transformer.export.expected_results import LARGE, ExpectedResults
+from tfk_transformer.export import file_names, library_files
+from tfk_transformer.export.expected_results import LARGE, ExpectedLabels, ExpectedResults
 from tfk_transformer.export.formats import (
     CLASSIFIER_FORMATS,
     DEFAULT_TRANSLATOR_FORMATS,
@@ -116,29 +116,10 @@ def export(
         warn_of_license(fitted.origin)
     with lock(out):
         check_out(out)
-        return _export(fitted, out, formats, node_modules, shortlist, calibrate)
-
-
-def _export(
-    fitted: Translator | TextClassifier,
-    out: str | os.PathLike[str],
-    formats: Sequence[str] | None,
-    node_modules: str | os.PathLike[str] | None,
-    shortlist: str | None,
-    calibrate: str | None,
-) -> Figures:
-    if isinstance(fitted, Translator):
-        check_formats(formats, TRANSLATOR_FORMATS)
-        profile = _profile(fitted, formats or DEFAULT_TRANSLATOR_FORMATS)
-        library_files.check_counterparts(fitted, formats or ())
-        requested = formats or DEFAULT_TRANSLATOR_FORMATS
+        requested, profile = _check(fitted, formats, shortlist, calibrate)
+        if isinstance(fitted, TextClassifier):
+            return _write(fitted.in_float32(), Path(out), requested, profile)
         packages = None
-        if shortlist is not None or fitted.shortlist is not None:
-            check_shortlist(formats, fitted.model.config.architecture)
-            requested = formats or SHORTLIST_FORMATS[:1]
-        check_packages(requested)
-        for name in set(requested) & set(INT8_FORMATS):
-            check_int8_version(name)
         if set(requested) & set(WEB_FORMATS):
             web_files.check_web(fitted)
             packages = find_packages(node_modules)
@@ -148,38 +129,43 @@ def _export(
         translator = fitted.in_float32()
         if shortlist is not None:
             translator = with_shortlist(translator, shortlist)
-        return _export_translator(translator, out, requested, profile, packages)
-    if isinstance(fitted, TextClassifier):
-        check_formats(formats, CLASSIFIER_FORMATS)
-        if shortlist is not None:
-            check_shortlist(formats, fitted.model.config.architecture)
-        if calibrate is not None:
-            raise ValueError(
-                "calibrate: expected a translator, got a classifier, whose results have "
-                "probabilities; leave calibrate out."
-            )
-        requested = formats or CLASSIFIER_FORMATS
-        check_packages(requested)
-        profile = _profile(fitted, requested)
-        return _export_classifier(fitted.in_float32(), out, requested, profile)
-    raise ValueError(
-        f"fitted: expected a Translator or a TextClassifier, got {type(fitted).__name__}; open a "
-        "bundle with tfk_transformer.load."
-    )
+        return _write(translator, Path(out), requested, profile, packages)
 
 
-def _profile(fitted: Translator | TextClassifier, formats: Sequence[str]) -> Profile | None:
-    """Return the profile of float32 ONNX files: None if the layers are not this package's.
-
-    Raises:
-        ValueError: if a format does not support the layers.
-        ImportError: if the package that converts the layers is not installed.
+def _check(
+    fitted: Translator | TextClassifier,
+    formats: Sequence[str] | None,
+    shortlist: str | None,
+    calibrate: str | None,
+) -> tuple[Sequence[str], Profile | None]:
+    """Refuse what cannot be exported. Return the requested formats, and the profile of float32 ONNX
+    files: None if the layers are not this package's.
     """
+    if not isinstance(fitted, (Translator, TextClassifier)):
+        raise ValueError(
+            "fitted: expected a Translator or a TextClassifier, got "
+            f"{type(fitted).__name__}; open a bundle with tfk_transformer.load."
+        )
+    is_classifier = isinstance(fitted, TextClassifier)
+    check_formats(formats, CLASSIFIER_FORMATS if is_classifier else TRANSLATOR_FORMATS)
+    requested = formats or (CLASSIFIER_FORMATS if is_classifier else DEFAULT_TRANSLATOR_FORMATS)
     difference = difference_from(fitted.model)
-    if difference is None:
-        return PORTABLE
-    check_own_layers(formats, difference)
-    return None
+    if difference is not None:
+        check_own_layers(requested, difference)
+    if isinstance(fitted, Translator):
+        library_files.check_counterparts(fitted, requested)
+    if shortlist is not None or getattr(fitted, "shortlist", None) is not None:
+        check_shortlist(formats, fitted.model.config.architecture)
+        requested = formats or SHORTLIST_FORMATS[:1]
+    if calibrate is not None and is_classifier:
+        raise ValueError(
+            "calibrate: expected a translator, got a classifier, whose results have "
+            "probabilities; leave calibrate out."
+        )
+    check_packages(requested)
+    for name in set(requested) & set(INT8_FORMATS):
+        check_int8_version(name)
+    return requested, PORTABLE if difference is None else None
 
 
 def export_one(
@@ -190,9 +176,6 @@ def export_one(
 ) -> Figures:
     """Write one file or folder, with the arguments of `keras.Model.export`; see
     `SavedAsBundle.export`.
-
-    Raises:
-        ValueError: if the format is unknown, or something exists at the path.
     """
     supported = (
         KERAS_TRANSLATOR_FORMATS if isinstance(fitted, Translator) else KERAS_CLASSIFIER_FORMATS
@@ -234,71 +217,63 @@ def with_shortlist(translator: Translator, pairs: str) -> Translator:
     return translator.with_shortlist(shortlist)
 
 
-def _export_translator(
-    translator: Translator,
-    out: str | os.PathLike[str],
-    formats: Sequence[str],
-    profile: Profile | None = PORTABLE,
-    npm_packages: Path | None = None,
-) -> Figures:
-    with _exact_float32(), _pause_gc(translator), _new_folder(out) as folder:
-        LOG.info("run the Keras model on the probe sentences")
-        expected = ExpectedResults(translator, profile)
-        written = {
-            name: load_writer(writer)(translator, folder, expected)
-            for name, writer in _writers(formats, translator)
-        }
-        # 8-bit files and the folders for other libraries are compared differently, and have
-        # separate figures.
-        selected = [FORMAT_BY_NAME[name] for name in formats]
-        exact = any(not (format.has_int8_weights or format.is_for_library) for format in selected)
-        agreed = {
-            **(expected.agreed if exact else {}),
-            **shortlist_metadata(translator.shortlist),
-            **calibration_metadata(translator.calibration),
-        }
-        if npm_packages:
-            pages = [name for name in WEB_FORMATS if name in formats]
-            written |= web_files.write_web(
-                translator, folder, expected, pages, npm_packages, written
-            )
-        return _write_figures(folder, {**agreed, "sentences": len(expected.texts), **written})
-
-
-def _export_classifier(
-    classifier: TextClassifier,
-    out: str | os.PathLike[str],
+def _write(
+    fitted: Translator | TextClassifier,
+    out: Path,
     formats: Sequence[str],
     profile: Profile | None,
+    npm_packages: Path | None = None,
 ) -> Figures:
-    with _exact_float32(), _pause_gc(classifier), _new_folder(out) as folder:
+    """Write all formats into a new folder, compare them, and return the parity figures."""
+    with _exact_float32(), _pause_gc(fitted), _new_folder(out) as folder:
         LOG.info("run the Keras model on the probe sentences")
-        expected = classifier_files.ExpectedLabels(classifier, profile)
-        written = {
-            name: load_writer(writer)(classifier, folder, expected)
-            for name, writer in _writers(formats, classifier)
-        }
-        return _write_figures(folder, {**expected.agreed, **written})
+        if isinstance(fitted, TextClassifier):
+            labels = ExpectedLabels(fitted, profile)
+            figures = {**labels.agreed, **_write_formats(fitted, folder, formats, labels)}
+        else:
+            expected = ExpectedResults(fitted, profile)
+            written = _write_formats(fitted, folder, formats, expected)
+            if npm_packages:
+                pages = [name for name in WEB_FORMATS if name in formats]
+                written |= web_files.write_web(
+                    fitted, folder, expected, pages, npm_packages, written
+                )
+            # 8-bit files and the folders for other libraries are compared differently, and have
+            # separate figures.
+            selected = [FORMAT_BY_NAME[name] for name in formats]
+            figures = {
+                **(expected.agreed if any(format.is_exact for format in selected) else {}),
+                **shortlist_metadata(fitted.shortlist),
+                **calibration_metadata(fitted.calibration),
+                "sentences": len(expected.texts),
+                **written,
+            }
+        text = json.dumps(figures, indent=2, sort_keys=True) + "\n"
+        (folder / file_names.PARITY_FILE).write_text(text, encoding="utf-8")
+        return figures
 
 
-def _writers(
-    formats: Sequence[str], fitted: Translator | TextClassifier
-) -> Iterator[tuple[str, str]]:
-    """Yield name and writer of each requested format that has a writer, and log the format."""
-    is_classifier = isinstance(fitted, TextClassifier)
+def _write_formats(
+    fitted: Translator | TextClassifier,
+    folder: Path,
+    formats: Sequence[str],
+    expected: ExpectedResults | ExpectedLabels,
+) -> Figures:
+    """Run the writer of each requested format that has one; return the figures by format."""
+    attribute = "classifier_writer" if isinstance(fitted, TextClassifier) else "writer"
     writers = {
-        format.name: format.classifier_writer if is_classifier else format.writer
-        for format in FORMATS
-        if format.name in formats
+        format.name: getattr(format, attribute) for format in FORMATS if format.name in formats
     }
     selected = [(name, writer) for name, writer in writers.items() if writer]
+    written = {}
     for number, (name, writer) in enumerate(selected, 1):
         if fitted.model.count_params() > LARGE:
             # Graphs are in reference cycles. Without a collection, the graphs of the previous
             # format would keep their copies of the weights in memory.
             gc.collect()
         LOG.info("write %s (format %d of %d)", name, number, len(selected))
-        yield name, writer
+        written[name] = load_writer(writer)(fitted, folder, expected)
+    return written
 
 
 @contextlib.contextmanager
@@ -319,12 +294,8 @@ def _pause_gc(fitted: Translator | TextClassifier) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _new_folder(out: str | os.PathLike[str]) -> Iterator[Path]:
-    """Yield a temporary folder that is moved to `out` if the block succeeds.
-
-    Raises:
-        ValueError: if the disk is full.
-    """
+def _new_folder(out: Path) -> Iterator[Path]:
+    """Yield a temporary folder that is moved to `out` if the block succeeds."""
     import tensorflow as tf
 
     try:
@@ -338,12 +309,6 @@ def _new_folder(out: str | os.PathLike[str]) -> Iterator[Path]:
             f"out: no space left on the disk for {out}; nothing was written. Free some "
             "space, and export again."
         ) from None
-
-
-def _write_figures(folder: Path, figures: Figures) -> Figures:
-    text = json.dumps(figures, indent=2, sort_keys=True) + "\n"
-    (folder / file_names.PARITY_FILE).write_text(text, encoding="utf-8")
-    return figures
 
 
 @contextlib.contextmanager

@@ -21,113 +21,93 @@ class Format(NamedTuple):
     name: str
     # The file or folder to open as a translator, and the one to open as a classifier. "": none, or
     # several files that are used together.
-    result: str = ""
+    result: str
     classifier_result: str = ""
     # MODULE:FUNCTION in this package; see `load_writer`. A web folder has no writer: it is made
     # from the files of the format `web_source`.
     writer: str = ""
-    classifier_writer: str = ""
     web_source: str = ""
-    is_default: bool = False  # for translators; classifiers use all of theirs by default
-    has_int8_weights: bool = False  # translations may differ from the Keras model's
-    is_for_library: bool = False  # compared by running that library
     takes_shortlist: bool = False
-    takes_own_layers: bool = False  # layers that are not this package's
-    keras_name: str = ""  # the name in `keras.Model.export`, if it differs
+
+    @property
+    def classifier_writer(self) -> str:
+        """The writer for classifiers, in the form of `writer`."""
+        if not self.classifier_result:
+            return ""
+        return self.writer.replace(":export_", ":export_classifier_")
+
+    @property
+    def has_int8_weights(self) -> bool:
+        """Whether translations may differ from the Keras model's."""
+        return self.name.endswith("_int8")
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether the files compute what the Keras model computes, whatever its layers are.
+
+        Files with 8-bit weights and folders of other libraries have only this package's layers.
+        """
+        return not (self.has_int8_weights or self.writer.startswith("library_files:"))
 
 
 FORMATS = (
     Format(
         "saved_model",
-        result=file_names.SAVED_MODEL_FOLDER,
-        classifier_result=file_names.SAVED_MODEL_FOLDER,
-        writer="translator_files:export_saved_model",
-        classifier_writer="classifier_files:export_saved_model",
-        is_default=True,
-        takes_own_layers=True,
-        keras_name="tf_saved_model",
+        file_names.SAVED_MODEL_FOLDER,
+        file_names.SAVED_MODEL_FOLDER,
+        "model_files:export_saved_model",
     ),
     Format(
         "onnx",
-        result=file_names.TRANSLATE_FILE,
-        classifier_result=file_names.CLASSIFY_FILE,
-        writer="translator_files:export_onnx",
-        classifier_writer="classifier_files:export_onnx",
-        is_default=True,
+        file_names.TRANSLATE_FILE,
+        file_names.CLASSIFY_FILE,
+        "model_files:export_onnx",
         takes_shortlist=True,
-        takes_own_layers=True,
     ),
-    Format(
-        "onnx_steps",
-        writer="translator_files:export_onnx_steps",
-        is_default=True,
-        takes_own_layers=True,
-    ),
+    Format("onnx_steps", "", writer="model_files:export_onnx_steps"),
     Format(
         "onnx_int8",
-        result=file_names.with_profile(file_names.TRANSLATE_FILE, "int8"),
-        writer="translator_files:export_onnx_int8",
-        has_int8_weights=True,
+        file_names.with_profile(file_names.TRANSLATE_FILE, "int8"),
+        writer="model_files:export_onnx_int8",
         takes_shortlist=True,
     ),
     Format(
         "ctranslate2",
-        result=file_names.CTRANSLATE2_FOLDER,
+        file_names.CTRANSLATE2_FOLDER,
         writer="library_files:export_ctranslate2",
-        is_for_library=True,
         takes_shortlist=True,
     ),
-    Format(
-        "huggingface",
-        result=file_names.HUGGINGFACE_FOLDER,
-        writer="library_files:export_huggingface",
-        is_for_library=True,
-    ),
-    Format(
-        "web",
-        result=file_names.WEB_FOLDER,
-        web_source="onnx",
-        takes_shortlist=True,
-        takes_own_layers=True,
-    ),
-    Format(
-        "web_int8",
-        result=file_names.WEB_INT8_FOLDER,
-        web_source="onnx_int8",
-        has_int8_weights=True,
-        takes_shortlist=True,
-    ),
+    Format("huggingface", file_names.HUGGINGFACE_FOLDER, writer="library_files:export_huggingface"),
+    Format("web", file_names.WEB_FOLDER, web_source="onnx", takes_shortlist=True),
+    Format("web_int8", file_names.WEB_INT8_FOLDER, web_source="onnx_int8", takes_shortlist=True),
 )
 FORMAT_BY_NAME = {format.name: format for format in FORMATS}
 
 TRANSLATOR_FORMATS = tuple(FORMAT_BY_NAME)
 CLASSIFIER_FORMATS = tuple(format.name for format in FORMATS if format.classifier_writer)
-DEFAULT_TRANSLATOR_FORMATS = tuple(format.name for format in FORMATS if format.is_default)
+DEFAULT_TRANSLATOR_FORMATS = ("saved_model", "onnx", "onnx_steps")
 SHORTLIST_FORMATS = tuple(format.name for format in FORMATS if format.takes_shortlist)
-OWN_LAYER_FORMATS = tuple(format.name for format in FORMATS if format.takes_own_layers)
+OWN_LAYER_FORMATS = tuple(format.name for format in FORMATS if format.is_exact)
 INT8_FORMATS = tuple(format.name for format in FORMATS if format.has_int8_weights)
 WEB_FORMATS = tuple(format.name for format in FORMATS if format.web_source)  # need npm packages
 
 # The formats of the method `export`. Keys are the names that Keras uses; values are the name of the
 # format here, and the file or folder of the format that becomes the result.
+KERAS_NAMES = {"saved_model": "tf_saved_model"}
 KERAS_TRANSLATOR_FORMATS = {
-    format.keras_name or format.name: (format.name, format.result)
+    KERAS_NAMES.get(format.name, format.name): (format.name, format.result)
     for format in FORMATS
     if format.result
 }
 KERAS_CLASSIFIER_FORMATS = {
-    format.keras_name or format.name: (format.name, format.classifier_result)
+    KERAS_NAMES.get(format.name, format.name): (format.name, format.classifier_result)
     for format in FORMATS
     if format.classifier_result
 }
 
 
 def load_writer(writer: str) -> Callable[..., dict[str, Any]]:
-    """Return the function of a `Format.writer`.
-
-    It writes the files of a model into a folder, compares them with the model's expected results,
-    and returns the parity figures.
-    """
+    """Return the function of a `Format.writer`; see `model_files`."""
     module, function = writer.split(":")
     return getattr(importlib.import_module(f"tfk_transformer.export.{module}"), function)
 
@@ -135,15 +115,7 @@ def load_writer(writer: str) -> Callable[..., dict[str, Any]]:
 def check_formats(
     formats: Sequence[str] | None, supported: Sequence[str] = TRANSLATOR_FORMATS
 ) -> None:
-    """Check the names of formats.
-
-    Args:
-        formats: the requested formats; None for the default formats.
-        supported: the formats of the model: `TRANSLATOR_FORMATS` or `CLASSIFIER_FORMATS`.
-
-    Raises:
-        ValueError: if `formats` is a string, is empty or has an unknown name.
-    """
+    """Refuse a string, an empty list and unknown names; None stands for the default formats."""
     if isinstance(formats, str):
         raise ValueError(
             f"formats: expected a list of names, got the string {formats!r}; write [{formats!r}]."
@@ -154,14 +126,9 @@ def check_formats(
 
 
 def check_shortlist(formats: Sequence[str] | None, architecture: str) -> None:
-    """Check that a model, and the files of the requested formats, can have a shortlist.
+    """Refuse a model of an architecture without shortlists, and formats without them.
 
-    Args:
-        formats: the requested formats; None for `SHORTLIST_FORMATS[:1]`.
-        architecture: the architecture of the model.
-
-    Raises:
-        ValueError: if the model or one of the formats cannot have a shortlist.
+    None stands for `SHORTLIST_FORMATS[:1]`.
     """
     if architecture not in ("encoder_decoder", "ensemble"):
         raise ValueError(
@@ -176,15 +143,10 @@ def check_shortlist(formats: Sequence[str] | None, architecture: str) -> None:
 
 
 def check_own_layers(formats: Sequence[str], difference: str) -> None:
-    """Check that the files of formats can contain a model with layers that are not this package's.
+    """Refuse formats that have only this package's own layers, for a model with other layers.
 
-    Args:
-        formats: the requested formats.
-        difference: a result of `reproduction.difference.difference_from`.
-
-    Raises:
-        ValueError: if one of the formats has only this package's own layers.
-        ImportError: if tf2onnx, which converts other layers, is not installed.
+    `difference` is a result of `reproduction.difference.difference_from`. tf2onnx, which converts
+    other layers, must be installed.
     """
     if unsupported := [name for name in formats if name not in OWN_LAYER_FORMATS]:
         raise ValueError(
@@ -197,11 +159,7 @@ def check_own_layers(formats: Sequence[str], difference: str) -> None:
 
 
 def check_packages(formats: Sequence[str]) -> None:
-    """Check that the packages of formats that the extra `tensorflow` may lack are installed.
-
-    Raises:
-        ImportError: names the line that installs the missing package.
-    """
+    """Check that the packages of formats that the extra `tensorflow` may lack are installed."""
     if "saved_model" in formats:
         check_tensorflow_text()
     if "ctranslate2" in formats and importlib.util.find_spec("ctranslate2") is None:
@@ -209,18 +167,7 @@ def check_packages(formats: Sequence[str]) -> None:
 
 
 def check_out(out: str | os.PathLike[str], argument: str = "out", what: str = "folder") -> None:
-    """Check that a new folder or file can be made at a path.
-
-    Missing parent folders are made later.
-
-    Args:
-        out: the path.
-        argument: the name of the argument, for errors.
-        what: "folder" or "file", for errors.
-
-    Raises:
-        ValueError: if `out` exists or cannot be written.
-    """
+    """Check that a new folder or file can be made at a path. Missing parents are made later."""
     if os.path.lexists(out):
         raise ValueError(
             f"{argument}: expected a new {what}, got {out}, which exists; choose another name or "
@@ -230,15 +177,7 @@ def check_out(out: str | os.PathLike[str], argument: str = "out", what: str = "f
 
 
 def check_writable(path: str | os.PathLike[str], argument: str) -> None:
-    """Check that files can be written into a folder, or that the folder can be made.
-
-    Args:
-        path: the path of the folder.
-        argument: the name of the argument, for errors.
-
-    Raises:
-        ValueError: if a part of the path is a file or is not writable.
-    """
+    """Check that files can be written into a folder, or that the folder can be made."""
     absolute = Path(path).absolute()
     existing = next(folder for folder in (absolute, *absolute.parents) if folder.exists())
     if not existing.is_dir():

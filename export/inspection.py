@@ -15,7 +15,7 @@ from tfk_transformer.config.json_text import parse_json_object
 from tfk_transformer.config.search_settings import SETTING_DTYPES
 from tfk_transformer.config.small_files import read_json_object
 from tfk_transformer.export import file_names
-from tfk_transformer.export.model_paths import MODEL_PATHS, model_kind, unexpected_path
+from tfk_transformer.export.runtime.opening import MODEL_PATHS, model_kind, unexpected_path
 from tfk_transformer.export.runtime.sessions import METADATA, MODEL_CARD, parse_metadata
 from tfk_transformer.export.to_onnx.conversion import quietly
 from tfk_transformer.inference.signatures import PREFIX, PREFIX_IDS
@@ -55,7 +55,21 @@ def inspect(path: str | os.PathLike[str]) -> Description:
 
 
 def _onnx(path: Path) -> Description:
-    model = _read_onnx(path)
+    """Describe an ONNX file with onnx-ir, which runs nothing and does not read external weights."""
+    try:
+        with quietly("onnx_ir.serde"):  # as in `onnx_file`
+            model = ir.load(path)
+    except Exception as error:
+        # The exceptions of protobuf, onnx and onnx-ir have no common base class but Exception.
+        raise ValueError(
+            f"FILE: expected {MODEL_PATHS}, got {path}, which does not load: "
+            f"{str(error).splitlines()[0]}"
+        ) from None
+    if METADATA not in model.metadata_props:
+        raise ValueError(
+            f"FILE: expected an ONNX file that tfk-transformer exported, got {path}, which has no "
+            "metadata of tfk-transformer."
+        )
     metadata = parse_metadata(model.metadata_props[METADATA], path)
     try:
         return _describe_onnx(path, model, metadata)
@@ -67,7 +81,6 @@ def _onnx(path: Path) -> Description:
 
 
 def _describe_onnx(path: Path, model: ir.Model, metadata: Description) -> Description:
-    """Describe an ONNX file with onnx-ir, which runs nothing and does not read external weights."""
     graph = model.graph
     by_graph = (part.initializers.values() for part in (graph, *graph.subgraphs()))
     constants = itertools.chain.from_iterable(by_graph)
@@ -76,6 +89,8 @@ def _describe_onnx(path: Path, model: ir.Model, metadata: Description) -> Descri
         "inputs": [_onnx_tensor(value) for value in graph.inputs],
         "outputs": [_onnx_tensor(value) for value in graph.outputs],
     }
+    card = model.metadata_props.get(MODEL_CARD)  # earlier versions wrote none
+    card_name = f"FILE: the model card of {path}"
     return {
         "files": _onnx_files(path, tensors),
         "parameters": sum(tensor.size for tensor in tensors if tensor.dtype.name in WEIGHT_DTYPES),
@@ -91,7 +106,7 @@ def _describe_onnx(path: Path, model: ir.Model, metadata: Description) -> Descri
             "special_ids": metadata.get("ids"),
             **{name: metadata[name] for name in sorted(set(metadata) - _SEPARATE)},
         },
-        "model_card": _model_card(path, model),
+        "model_card": None if card is None else parse_json_object(card, card_name),
         "config": metadata["config"],
         "settings": metadata.get("search"),
         "parity": metadata.get("parity"),
@@ -100,30 +115,6 @@ def _describe_onnx(path: Path, model: ir.Model, metadata: Description) -> Descri
 
 # Metadata that is not among the facts of a description.
 _SEPARATE = {"version", "opset", "ids", "config", "parity", "search"}
-
-
-def _model_card(path: Path, model: ir.Model) -> Description | None:
-    """Return the model card, or None if the version that exported the file wrote none."""
-    text = model.metadata_props.get(MODEL_CARD)
-    return None if text is None else parse_json_object(text, f"FILE: the model card of {path}")
-
-
-def _read_onnx(path: Path) -> ir.Model:
-    try:
-        with quietly("onnx_ir.serde"):  # as in `onnx_file`
-            model = ir.load(path)
-    except Exception as error:
-        # The exceptions of protobuf, onnx and onnx-ir have no common base class but Exception.
-        raise ValueError(
-            f"FILE: expected {MODEL_PATHS}, got {path}, which does not load: "
-            f"{str(error).splitlines()[0]}"
-        ) from None
-    if METADATA not in model.metadata_props:
-        raise ValueError(
-            f"FILE: expected an ONNX file that tfk-transformer exported, got {path}, which has no "
-            "metadata of tfk-transformer."
-        )
-    return model
 
 
 def _onnx_tensor(value: ir.Value) -> Description:
@@ -146,11 +137,7 @@ def _plain(array: np.ndarray) -> int | float | list[Any]:
 
 
 def _onnx_files(path: Path, tensors: Iterable[ir.TensorProtocol]) -> dict[str, int]:
-    """Return the bytes of the file and of the files with its external weights.
-
-    Raises:
-        ValueError: if one of them is missing or incomplete.
-    """
+    """Return the bytes of the file and of the files with its external weights."""
     ends = {path.name: 0}
     for tensor in tensors:
         if isinstance(tensor, ir.ExternalTensor):
@@ -171,8 +158,8 @@ def _nodes_in_a_step(graph: ir.Graph) -> int | None:
 
     Nodes of branches are included.
     """
-    loops = [node for node in graph.all_nodes() if node.op_type == "Loop"]
-    bodies = [loop.attributes["body"].as_graph() for loop in loops]
+    loops = (node for node in graph.all_nodes() if node.op_type == "Loop")
+    bodies = (loop.attributes["body"].as_graph() for loop in loops)
     op_types = [[node.op_type for node in body.all_nodes()] for body in bodies]
     return max((len(names) for names in op_types if "Loop" not in names), default=None)
 
@@ -195,6 +182,8 @@ def _saved_model(path: Path) -> Description:
             f"FILE: the SavedModel {path} does not load: {str(error).splitlines()[0]}"
         ) from None
     dtypes = weights.get_variable_to_dtype_map()
+    figures = _read_parity(path)
+    common = {name: value for name, value in figures.items() if not isinstance(value, dict)}
     return {
         "files": _sizes(path),
         "parameters": sum(
@@ -212,7 +201,7 @@ def _saved_model(path: Path) -> Description:
             "nodes": sum(len(function.node_def) for function in content.graph_def.library.function),
         },
         "config": config,
-        "parity": _saved_model_parity(path),
+        "parity": {**common, **figures.get("saved_model", {})} or None,
     }
 
 
@@ -229,8 +218,7 @@ def _library(path: Path) -> Description:
         "parameters": description["parameters"],
         "facts": {
             "library_version": description["version"],
-            **_shortlist_in(description),
-            **({"search": description["search"]} if "search" in description else {}),
+            **{name: description[name] for name in ("shortlist", "search") if name in description},
         },
         "config": description["config"],
         "parity": _read_parity(path).get(format),
@@ -254,7 +242,7 @@ def _web(path: Path) -> Description:
             "library_version": description["version"],
             "int8": description["int8"],
             "files of the model": description["files"],
-            **_shortlist_in(description),
+            **({"shortlist": description["shortlist"]} if "shortlist" in description else {}),
         },
         "parameters": description["parameters"],
         "config": description["config"],
@@ -262,31 +250,15 @@ def _web(path: Path) -> Description:
     }
 
 
-def _shortlist_in(description: Description) -> Description:
-    return {"shortlist": description["shortlist"]} if "shortlist" in description else {}
-
-
 def _read_description(file: Path, **types: type) -> Description:
-    """Return the description that an export wrote into a folder.
-
-    Raises:
-        ValueError: if a value of `types` is missing or has another type.
-    """
+    """Return the description that an export wrote into a folder, with values of these types."""
     description = read_json_object(file)
-    missing = [name for name in types if not isinstance(description.get(name), types[name])]
-    if missing:
+    if missing := [name for name in types if not isinstance(description.get(name), types[name])]:
         raise ValueError(
             f"FILE: expected the description of an exported folder in {file}, got one without "
             f"{', '.join(missing)}; export the model again."
         )
     return description
-
-
-def _saved_model_parity(saved_model: Path) -> Description | None:
-    """Return the SavedModel's figures in the `parity.json` of its export, or None."""
-    figures = _read_parity(saved_model)
-    common = {name: value for name, value in figures.items() if not isinstance(value, dict)}
-    return {**common, **figures.get("saved_model", {})} or None
 
 
 def _read_parity(folder: Path) -> Description:
@@ -320,16 +292,14 @@ def _bundle(path: Path) -> Description:
     from tfk_transformer.pipelines.translator import Translator
 
     fitted = open_bundle(path)
-    config = fitted.model.config
     file = path / "metrics.json"
     metrics = read_json_object(file) if file.is_file() else {}
-    settings = dict(fitted.runtime.rules) if isinstance(fitted, Translator) else None
     return {
         "files": _sizes(path),
         "parameters": fitted.model.count_params(),
         "facts": {name: value for name, value in metrics.items() if name != "parameters"},
-        "config": config.model_dump(mode="json"),
-        "settings": settings,
+        "config": fitted.model.config.model_dump(mode="json"),
+        "settings": dict(fitted.runtime.rules) if isinstance(fitted, Translator) else None,
     }
 
 

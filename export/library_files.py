@@ -2,7 +2,7 @@
 
 import itertools
 import string
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -15,15 +15,19 @@ from tfk_transformer.config.search_settings import SearchSettings
 from tfk_transformer.constants import END_ID, PAD_ID, START_ID, UNKNOWN_ID, __version__
 from tfk_transformer.data.shortlist import shortlist_metadata
 from tfk_transformer.export import file_names, parity
-from tfk_transformer.export.expected_results import ExpectedResults, run_search
+from tfk_transformer.export.expected_results import NO_PREFIX, ExpectedResults, run_search
 from tfk_transformer.export.parity import Figures
 from tfk_transformer.export.to_libraries.counterparts import CTRANSLATE2, unsupported_options
 from tfk_transformer.export.to_libraries.ctranslate2_files import (
     MIN_FLOAT16_BIAS,
     write_ctranslate2,
 )
-from tfk_transformer.export.to_libraries.m2m100_files import m2m100_problems, write_m2m100
-from tfk_transformer.export.to_libraries.marian_files import marian_problems, write_marian
+from tfk_transformer.export.to_libraries.hugging_face_files import (
+    m2m100_problems,
+    marian_problems,
+    write_m2m100,
+    write_marian,
+)
 from tfk_transformer.importing.model_import import import_model
 from tfk_transformer.models.transformer import Transformer
 from tfk_transformer.pipelines.bundle import SOURCE_TOKENIZER, TARGET_TOKENIZER, write_json
@@ -41,18 +45,20 @@ BEAMS = {"greedy search": 1, "beam search": 4}
 
 
 def check_counterparts(translator: Translator, formats: Sequence[str]) -> None:
-    """Refuse a translator that the library of a format does not support.
-
-    Raises:
-        ValueError: names everything that the libraries of these formats do not support.
-    """
-    problems = {name: find(translator) for name, find in PROBLEMS.items() if name in formats}
-    problems = {name: messages for name, messages in problems.items() if messages}
+    """Refuse a translator that the libraries of these formats do not support."""
+    family = _huggingface_family(translator)
+    libraries = {
+        "ctranslate2": ("CTranslate2", _ctranslate2_problems),
+        "huggingface": (
+            f"{family} of Hugging Face",
+            m2m100_problems if family == "M2M100" else marian_problems,
+        ),
+    }
+    checked = {name: find(translator) for name, (_, find) in libraries.items() if name in formats}
+    problems = {name: messages for name, messages in checked.items() if messages}
     if problems:
-        family = _huggingface_family(translator)
-        libraries = {"ctranslate2": "CTranslate2", "huggingface": f"{family} of Hugging Face"}
         got = ", and ".join(
-            f"options that {libraries[name]} does not support: {'; '.join(messages)}"
+            f"options that {libraries[name][0]} does not support: {'; '.join(messages)}"
             for name, messages in problems.items()
         )
         raise ValueError(
@@ -74,15 +80,13 @@ def _ctranslate2_problems(translator: Translator) -> list[str]:
 
 
 def _pieces(tokenizer: SubwordTokenizer) -> list[str]:
-    """Return all pieces of a tokenizer by id."""
     return [piece.piece for piece in ModelProto.FromString(tokenizer.model).pieces]
 
 
 def export_ctranslate2(translator: Translator, folder: Path, expected: ExpectedResults) -> Figures:
     """Write the folder for CTranslate2, and compare the translations of its engine."""
     path = folder / file_names.CTRANSLATE2_FOLDER
-    source = _pieces(translator.source_tokenizer)
-    target = _pieces(translator.target_tokenizer)
+    source, target = map(_pieces, (translator.source_tokenizer, translator.target_tokenizer))
     write_ctranslate2(translator.model, source, target, path, shortlist=translator.shortlist)
     translator.source_tokenizer.save(path / SOURCE_TOKENIZER)
     translator.target_tokenizer.save(path / TARGET_TOKENIZER)
@@ -153,7 +157,7 @@ def _check_ctranslate2(path: Path, expected: ExpectedResults) -> Figures:
         difference = float(max(itertools.compress(differences, equal), default=0.0))
         parity.check_share("CTranslate2", name, equal, difference)
         search = name.replace(" ", "_")
-        model_ids, _ = expected.generate(settings)
+        model_ids, _ = expected.generate(expected.ids, NO_PREFIX, settings)
         figures[f"same_in_{search}"] = sum(_equal_tokens(model_ids[rows, 0], tokens))
         figures[f"same_without_padding_in_{search}"] = sum(equal)
         figures["largest_score_difference"] = max(figures["largest_score_difference"], difference)
@@ -194,43 +198,27 @@ def _huggingface_family(translator: Translator) -> str:
     return "M2M100" if has_prefix else "MarianMT"
 
 
-def _huggingface_problems(translator: Translator) -> list[str]:
-    is_m2m100 = _huggingface_family(translator) == "M2M100"
-    return m2m100_problems(translator) if is_m2m100 else marian_problems(translator)
-
-
 def export_huggingface(translator: Translator, folder: Path, expected: ExpectedResults) -> Figures:
-    """Write the folder for transformers, import it, and compare the imported translator."""
+    """Write the folder for transformers, import it, and compare source ids, texts and
+    log-probabilities of the imported translator.
+    """
     path = folder / file_names.HUGGINGFACE_FOLDER
     family = _huggingface_family(translator)
     write = write_m2m100 if family == "M2M100" else write_marian
     write(translator, path)
     _describe(translator, path)
-    return _check_huggingface(path, expected, family)
-
-
-def _check_huggingface(path: Path, expected: ExpectedResults, family: str) -> Figures:
-    """Import the folder, and compare source ids, texts and log-probabilities with the model's."""
-    origin = expected.translator.origin
+    origin = translator.origin
     imported = import_model(
         path,
         source_language=origin.get("source_language"),
         target_language=origin.get("target_language"),
     )
-    translators = (expected.translator, imported)
-    source_ids = [
-        [str(ids) for ids in translator.source_tokenizer.encode(expected.texts)]
-        for translator in translators
-    ]
+    both = (translator, imported)
+    source_ids = [list(map(str, each.source_tokenizer.encode(expected.texts))) for each in both]
     parity.compare_texts(family, "ids", expected.texts, *source_ids)
-    texts = [
-        translator.target_tokenizer.decode(expected.best.tolist()) for translator in translators
-    ]
+    texts = [each.target_tokenizer.decode(expected.best.tolist()) for each in both]
     parity.compare_texts(family, "texts", expected.texts, *texts)
-    log_probs = [
-        target_log_probs(translator.model, expected.ids, expected.best)
-        for translator in translators
-    ]
+    log_probs = [target_log_probs(each.model, expected.ids, expected.best) for each in both]
     difference = parity.check_numbers(family, "log-probabilities of the tokens", *log_probs)
     return {
         "family": family,
@@ -242,15 +230,8 @@ def _check_huggingface(path: Path, expected: ExpectedResults, family: str) -> Fi
 def target_log_probs(
     model: Transformer, source_ids: np.ndarray, target_ids: np.ndarray
 ) -> np.ndarray:
-    """Return the log-probability of each target token, computed in full passes; 0 for padding.
-
-    Args:
-        model: the Keras model.
-        source_ids: int32 (N, S).
-        target_ids: int32 (N, T), with tokens, the end token and padding.
-
-    Returns:
-        float32 (N, T).
+    """Return the log-probability float32 (N, T) of each target token, computed in full passes; 0
+    for padding. The ids are int32 (N, S) and (N, T), with the end token and padding.
     """
     starts = np.full((len(target_ids), 1), START_ID, "int32")
     inputs = np.concatenate([starts, target_ids[:, :-1]], axis=1)
@@ -263,9 +244,3 @@ def target_log_probs(
         tokens = target_ids[rows][:, :, None]  # (B, T, 1)
         batches.append(np.take_along_axis(log_probs, tokens, axis=-1)[:, :, 0])
     return np.where(target_ids == PAD_ID, np.float32(0), np.concatenate(batches))
-
-
-PROBLEMS: dict[str, Callable[[Translator], list[str]]] = {
-    "ctranslate2": _ctranslate2_problems,
-    "huggingface": _huggingface_problems,
-}

@@ -35,10 +35,9 @@ class ParityError(ValueError):
 def probe_settings(search: Mapping[str, Any]) -> tuple[dict[str, Any], ...]:
     """Return the settings of the probes' greedy search and beam search.
 
-    Args:
-        search: the model's own defaults of search settings. If these are of greedy search, the beam
-            search has the library's default beam size. Its factor for the maximum length is at most
-            the library's default, since texts of random pieces often have endless translations.
+    `search` are the model's own defaults. If these are of greedy search, the beam search has the
+    library's default beam size. The factor for the maximum length is at most the library's default,
+    since texts of random pieces often have endless translations.
     """
     if not search:
         return PROBE_SETTINGS
@@ -78,21 +77,12 @@ def probe_ids(texts: list[str], tokenizer: SubwordTokenizer, max_length: int) ->
 
 
 def compare_ids(name: str, expected: Searched, got: Searched) -> float:
-    """Compare the ids and scores of an artifact with the model's.
-
-    The score of a source that is too long is NaN.
-
-    Returns:
-        The largest absolute difference between scores.
-
-    Raises:
-        ParityError: if an id differs, or a score differs by more than `SCORE_TOLERANCE`.
+    """Compare the ids and scores of an artifact with the model's; return the largest difference
+    between scores. The score of a source that is too long is NaN.
     """
-    ids, scores = expected
-    got_ids, got_scores = got
-    different = len(ids)
-    if ids.shape == got_ids.shape:
-        different = len(different_rows(ids, got_ids))
+    (ids, scores), (got_ids, got_scores) = expected, got
+    same_shape = ids.shape == got_ids.shape
+    different = len(different_rows(ids, got_ids)) if same_shape else len(ids)
     difference = _largest_difference(scores, got_scores)
     if different or not difference <= SCORE_TOLERANCE:
         raise ParityError(
@@ -140,28 +130,19 @@ def without_rows(searched: Searched, rows: Sequence[int]) -> Searched:
 def check_scores(
     name: str, expected: Sequence[Sequence[np.ndarray]], got: Sequence[Sequence[np.ndarray]]
 ) -> Figures:
-    """Compare an artifact's scores of pairs of ids with the model's.
+    """Compare an artifact's scores of pairs of ids with the model's, and return the largest
+    differences.
 
-    Args:
-        name: name of the artifact, for errors.
-        expected: the model's three arrays for each batch of pairs: log-probabilities of tokens,
-            their sums, and attention weights.
-        got: the artifact's arrays.
-
-    Returns:
-        The largest differences.
-
-    Raises:
-        ParityError: if a log-probability differs by more than `SCORE_TOLERANCE`, or an attention
-            weight by more than `PROBABILITY_TOLERANCE`.
+    Each batch of pairs has three arrays: log-probabilities of tokens, their sums, and attention
+    weights, which may differ by `PROBABILITY_TOLERANCE`.
     """
     by_batch = [
         [_largest_difference(*pair) for pair in zip(*batch, strict=True)]
         for batch in zip(expected, got, strict=True)
     ]
     tokens, sums, attention = np.max(by_batch, axis=0).tolist()  # NaN if a difference is
-    scores_agree = tokens <= SCORE_TOLERANCE and sums <= SCORE_TOLERANCE
-    if not (scores_agree and attention <= PROBABILITY_TOLERANCE):
+    same_scores = tokens <= SCORE_TOLERANCE and sums <= SCORE_TOLERANCE
+    if not (same_scores and attention <= PROBABILITY_TOLERANCE):
         pairs = sum(len(batch[1]) for batch in expected)
         raise ParityError(
             f"{name}: expected the model's log-probabilities of {pairs} probe pairs, got "
@@ -173,36 +154,14 @@ def check_scores(
 
 
 def check_numbers(name: str, what: str, expected: np.ndarray, got: np.ndarray) -> float:
-    """Compare scores or log-probabilities of the probe translations with the model's.
-
-    Args:
-        name: name of the artifact, for errors.
-        what: the name of the numbers, such as "scores", for errors.
-        expected: the model's numbers, a row for each translation.
-        got: the artifact's numbers.
-
-    Returns:
-        The largest difference.
-
-    Raises:
-        ParityError: if a number differs by more than `SCORE_TOLERANCE`.
+    """Compare numbers of the probe translations, such as "scores", with the model's, and return
+    the largest difference.
     """
-    difference = _largest_difference(expected, got)
-    if not difference <= SCORE_TOLERANCE:
-        raise ParityError(
-            f"{name}: expected the model's {what} of {len(expected)} probe translations, got "
-            f"differences of up to {difference:.2g} (at most {SCORE_TOLERANCE:g} allowed); nothing "
-            "was written."
-        )
-    return difference
+    return _check_difference(name, f"{what} of {len(expected)} probe translations", expected, got)
 
 
 def check_tokens(name: str, expected: np.ndarray, got: np.ndarray) -> None:
-    """Compare ids (N, T) with the model's, without their padding.
-
-    Raises:
-        ParityError: if any differ.
-    """
+    """Compare ids (N, T) with the model's, without their padding."""
     rows = zip(expected, got, strict=True)
     different = sum(list(ids[ids > 0]) != list(got_ids[got_ids > 0]) for ids, got_ids in rows)
     if different:
@@ -213,18 +172,8 @@ def check_tokens(name: str, expected: np.ndarray, got: np.ndarray) -> None:
 
 
 def check_share(name: str, search: str, same: Sequence[bool], difference: float) -> None:
-    """Check the share of another engine's translations that equal the model's, and their
-    log-probabilities.
-
-    Args:
-        name: name of the artifact, for errors.
-        search: the kind of search, for errors.
-        same: for each probe sentence, whether all tokens equal the model's.
-        difference: the largest difference between log-probabilities of the same translation.
-
-    Raises:
-        ParityError: if fewer than `MIN_EQUAL_SHARE` of the sentences are the same, or the
-            difference is more than `SCORE_TOLERANCE`.
+    """Check another engine's translations: `same`, whether all tokens of a probe sentence equal the
+    model's, and the largest difference between log-probabilities of the same translation.
     """
     if sum(same) < MIN_EQUAL_SHARE * len(same) or not difference <= SCORE_TOLERANCE:
         raise ParityError(
@@ -246,11 +195,7 @@ def agreement(expected: list[str], got: list[str]) -> float:
 def compare_texts(
     name: str, what: str, texts: list[str], expected: list[str], got: list[str]
 ) -> None:
-    """Compare the results for texts, such as "translations", with the model's.
-
-    Raises:
-        ParityError: if a result differs; the message names the first such text.
-    """
+    """Compare the results for texts, such as "translations", with the model's."""
     different = [row for row in zip(texts, expected, got, strict=True) if row[1] != row[2]]
     if different:
         text, expected_result, got_result = different[0]
@@ -262,20 +207,26 @@ def compare_texts(
 
 
 def check_probabilities(name: str, expected: np.ndarray, got: np.ndarray) -> float:
-    """Compare probabilities with the model's. A text that is too long has the probability NaN.
+    """Compare probabilities with the model's, and return the largest difference.
 
-    Returns:
-        The largest difference.
-
-    Raises:
-        ParityError: if a probability differs by more than `PROBABILITY_TOLERANCE`.
+    A text that is too long has the probability NaN.
     """
+    what = f"probabilities of {len(expected)} probe texts"
+    return _check_difference(name, what, expected, got, PROBABILITY_TOLERANCE)
+
+
+def _check_difference(
+    name: str,
+    what: str,
+    expected: np.ndarray,
+    got: np.ndarray,
+    tolerance: float = SCORE_TOLERANCE,
+) -> float:
     difference = _largest_difference(expected, got)
-    if not difference <= PROBABILITY_TOLERANCE:
+    if not difference <= tolerance:
         raise ParityError(
-            f"{name}: expected the model's probabilities of {len(expected)} probe texts, got "
-            f"differences of up to {difference:.2g} (at most {PROBABILITY_TOLERANCE:g} allowed); "
-            "nothing was written."
+            f"{name}: expected the model's {what}, got differences of up to {difference:.2g} (at "
+            f"most {tolerance:g} allowed); nothing was written."
         )
     return difference
 

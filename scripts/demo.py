@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from tfk_transformer import datasets
-from tfk_transformer.export.runtime.onnx_readers import OnnxTranslator
+from tfk_transformer.export.runtime.onnx_runtime import OnnxTranslator
 from tfk_transformer.runtime_environment import load_tensorflow
 
 RECIPE = Path(__file__).parents[1] / "recipes" / "numbers.toml"

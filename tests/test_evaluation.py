@@ -6,8 +6,8 @@ import sacrebleu
 from tfk_transformer import evaluation
 from tfk_transformer.datasets import Pair
 from tfk_transformer.evaluation import evaluate
-from tfk_transformer.export.runtime import onnx_file
-from tfk_transformer.export.runtime.onnx_readers import OnnxTranslator
+from tfk_transformer.export.runtime import sessions as onnx_sessions
+from tfk_transformer.export.runtime.onnx_runtime import OnnxTranslator
 from tfk_transformer.text.languages import Languages
 from tfk_transformer.text.results import Hypothesis, Translation
 
@@ -117,7 +117,7 @@ def test_timing_opens_no_files(exported, settings, monkeypatch):
             super().__init__(*args, **kwargs)
 
     monkeypatch.setattr(onnxruntime, "InferenceSession", Counted)
-    monkeypatch.setattr(onnx_file, "LIGHT_FILE", 0)  # larger files have more sessions
+    monkeypatch.setattr(onnx_sessions, "LIGHT_FILE", 0)  # larger files have more sessions
     translator = OnnxTranslator(exported / "translate.onnx", threads=2)
 
     class Watched:

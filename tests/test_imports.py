@@ -108,7 +108,7 @@ from tfk_transformer.losses import LabelSmoothedCrossentropy
 from tfk_transformer.metrics import TokenAccuracy, Perplexity
 from tfk_transformer.schedules import InverseSquareRoot
 from tfk_transformer import Translator
-from tfk_transformer.export.runtime.onnx_readers import OnnxTranslator
+from tfk_transformer.export.runtime.onnx_runtime import OnnxTranslator
 from tfk_transformer import datasets, evaluation, plots
 from tfk_transformer import atomic_write
 keras.utils.set_random_seed(0)

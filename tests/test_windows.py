@@ -16,7 +16,7 @@ import tfk_transformer as tfk
 from tfk_transformer import atomic_write, datasets
 from tfk_transformer.apps.cli import terminal
 from tfk_transformer.datasets.spelling import name_and_languages, spec_languages
-from tfk_transformer.export.runtime.onnx_readers import OnnxTranslator
+from tfk_transformer.export.runtime.onnx_runtime import OnnxTranslator
 from tfk_transformer.export.to_onnx.onnx_file import OnnxFiles
 from tfk_transformer.pipelines.recipe import Recipe
 

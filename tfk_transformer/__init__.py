@@ -70,10 +70,10 @@ _MOVED = {
     **dict.fromkeys(("JoinedBatches", "Share"), "data.batches"),
     "LicenseWarning": "pipelines.licenses",
     "write_serving": "export.to_saved_model.serving",
-    **dict.fromkeys(("OnnxTranslator", "OnnxStreamer"), "export.runtime.onnx_readers"),
-    **dict.fromkeys(("OnnxClassifier", "OnnxScorer"), "export.runtime.onnx_readers"),
-    "SavedModelTranslator": "export.runtime.saved_model_readers",
-    "SavedModelClassifier": "export.runtime.saved_model_readers",
+    **dict.fromkeys(("OnnxTranslator", "OnnxStreamer"), "export.runtime.onnx_runtime"),
+    **dict.fromkeys(("OnnxClassifier", "OnnxScorer"), "export.runtime.onnx_runtime"),
+    "SavedModelTranslator": "export.runtime.saved_model_runtime",
+    "SavedModelClassifier": "export.runtime.saved_model_runtime",
 }
 __all__ = ["__version__", *_HOME]
 

@@ -6,7 +6,7 @@ import onnxruntime
 
 from engines.batches import Search, own_settings, padded_batches, unpadded
 from tfk_transformer.config.search_settings import resolve_settings, setting_arrays
-from tfk_transformer.export.runtime.onnx_file import OnnxFile
+from tfk_transformer.export.runtime.sessions import OnnxFile
 from tfk_transformer.inference.runtime import are_small
 
 

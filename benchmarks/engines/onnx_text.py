@@ -2,7 +2,7 @@
 
 import onnxruntime
 
-from tfk_transformer.export.runtime.onnx_readers import OnnxTranslator
+from tfk_transformer.export.runtime.onnx_runtime import OnnxTranslator
 
 
 class Engine:

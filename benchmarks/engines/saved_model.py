@@ -3,7 +3,7 @@
 import tensorflow as tf
 
 from engines.batches import Search, own_settings, padded_batches, unpadded
-from tfk_transformer.export.runtime.saved_model_readers import SavedModelTranslator
+from tfk_transformer.export.runtime.saved_model_runtime import SavedModelTranslator
 
 
 class Engine:

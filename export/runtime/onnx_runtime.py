@@ -1,4 +1,4 @@
-"""Run the functions of ONNX files with NumPy and onnxruntime, and with onnxruntime-extensions or
+"""Run exported ONNX files with NumPy and onnxruntime, and with onnxruntime-extensions or
 SentencePiece for texts.
 
 TensorFlow and Keras are not needed.
@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 from tfk_transformer.config.search_settings import Rules
 from tfk_transformer.export import file_names
-from tfk_transformer.export.runtime.onnx_file import READERS, OnnxFile
-from tfk_transformer.export.runtime.sessions import check_threads, required
+from tfk_transformer.export.runtime.sessions import OnnxFile, check_threads, required
+from tfk_transformer.inference.base_classifier import BaseClassifier
+from tfk_transformer.inference.base_translator import BaseTranslator
 from tfk_transformer.inference.runtime import ONE_BATCH, UNCACHED, Outputs, Workload
 from tfk_transformer.inference.signatures import FUNCTIONS
 from tfk_transformer.runtime_environment import usable_processors
@@ -45,21 +46,21 @@ FILES = {
 TEXT_FUNCTIONS = ("translate", "tokenize")  # their files have operators over texts
 STEP_FILES = (file_names.TOKENIZER_FILE, file_names.ENCODER_FILE, file_names.DECODER_STEP_FILE)
 
+# The functions of the opened file, by the class that reads it.
+READERS = {
+    "OnnxTranslator": ("translate",),
+    "OnnxClassifier": ("classify",),
+    "OnnxScorer": ("score_ids", "attention", "score_and_attend"),
+    "OnnxStreamer": ("decoder_step",),
+}
+
 
 class OnnxRuntime:
-    """An ONNX file, and the other files of the same export in its folder.
+    """An ONNX file, and the other files of the same export in its folder, which are opened when
+    their functions are used.
 
-    The other files are opened when their functions are used.
-
-    Args:
-        path: the file.
-        threads: the number of threads, shared by the operators of one text or by concurrent
-            batches. Default: the number of processors.
-        reader: the name of the class that the file is for. Default: any.
-
-    Raises:
-        ValueError: if the file is missing, does not load, was not exported by this project or is
-            not for the class, or `threads` is less than 1.
+    `threads` are as in `OnnxTranslator`. `reader` is the name of the class that the file is for;
+    the default is the class for the file.
     """
 
     def __init__(
@@ -70,17 +71,45 @@ class OnnxRuntime:
         self.threads = threads or usable_processors()
         self._arguments = (self.path.absolute(), threads, reader)
         takes_text = reader not in ("OnnxScorer", "OnnxStreamer")
-        file = OnnxFile(self.path, takes_text)
-        self._files = {self.path: file}
-        file.session(self.threads, small=takes_text)
-        self.metadata = file.metadata
-        self.reader = reader or file.reader
+        self._opened_file = OnnxFile(self.path, takes_text)
+        self._files = {self.path: self._opened_file}
+        self._opened_file.session(self.threads, small=takes_text)
+        self.metadata = self._opened_file.metadata
+        self.reader = reader or self._reader_of_file()
         self.check(self.reader)
         self.max_length: int = self.metadata["config"]["max_length"]
 
+    def _reader_of_file(self) -> str:
+        """Return the name of the class for the opened file, if it is not the file of a step."""
+        if {"source_ids", "target_ids"} <= set(self._opened_file.inputs):
+            return "OnnxScorer"
+        if self.metadata["config"].get("architecture") == "encoder":
+            return "OnnxClassifier"
+        return "OnnxTranslator"
+
     def check(self, reader: str) -> None:
-        """Refuse a file that is not for a class; see `OnnxFile.check`."""
-        self._files[self.path].check(reader)
+        """Refuse a file that is not for a class; the error names the class or the file to use."""
+        if reader == "OnnxStreamer":
+            return
+        file_reader = self._reader_of_file()
+        if reader == "OnnxScorer" and file_reader != "OnnxScorer":
+            raise ValueError(
+                f"ONNX: expected a file that scores, got {self.path}, which does not score; "
+                f"use {file_names.SCORE_FILE} of the same export."
+            )
+        if reader != file_reader:
+            raise ValueError(
+                f"ONNX: expected a file that {reader} reads, got {self.path}, which is for "
+                f"{file_reader}; open it with {file_reader}."
+            )
+        if reader != "OnnxScorer" and "text" not in self._opened_file.inputs:
+            file = f"{file_names.TRANSLATE_FILE}, or {file_names.SCORE_FILE} to score pairs,"
+            if reader == "OnnxClassifier":
+                file = file_names.CLASSIFY_FILE
+            raise ValueError(
+                f"ONNX: expected a file that takes text, got {self.path}, which takes ids; use "
+                f"{file} of the same export."
+            )
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle the path and the threads: unpickling opens the files again."""
@@ -99,15 +128,13 @@ class OnnxRuntime:
 
     def _path(self, name: str) -> Path:
         """Return the path of the file that has a function."""
-        if name in READERS[self.reader]:
-            return self.path
-        return self.path.parent / FILES[name]
+        return self.path if name in READERS[self.reader] else self.path.parent / FILES[name]
 
     def _file(self, name: str) -> OnnxFile:
         """Return the file that has a function."""
         path = self._path(name)
         if path not in self._files:
-            self._files[path] = OnnxFile(path, name in TEXT_FUNCTIONS, self._files[self.path])
+            self._files[path] = OnnxFile(path, name in TEXT_FUNCTIONS, self._opened_file)
         return self._files[path]
 
     def require(self, argument: str, *names: str) -> None:
@@ -125,7 +152,7 @@ class OnnxRuntime:
                     f"{argument}: expected a file that translates, got {self.path.name}, which "
                     f"only scores pairs; open {file_names.TRANSLATE_FILE} of the same export."
                 )
-            check_file(argument, path, self.path)
+            _check_file(argument, path, self.path)
 
     def concurrency(self, texts: int) -> int:
         """Return the number of batches that run concurrently.
@@ -171,7 +198,7 @@ class OnnxRuntime:
     def characters(self) -> Container[str] | None:
         """The characters that the source vocabulary represents, from the metadata of the file."""
         reads_text = "translate" in READERS[self.reader]
-        file = self._files[self.path] if reads_text else self._opened("tokenize")
+        file = self._opened_file if reads_text else self._opened("tokenize")
         text = file.metadata_text(CHARACTERS)
         return None if text is None else frozenset(text)
 
@@ -210,16 +237,10 @@ class OnnxRuntime:
         raise ValueError(UNCACHED)
 
 
-def check_file(argument: str, path: Path, opened: Path) -> None:
-    """Check that a file of an export exists.
+def _check_file(argument: str, path: Path, opened: Path) -> None:
+    """Refuse a missing file of the export whose file `opened` is open.
 
-    Args:
-        argument: the method or the arguments that need the file, for errors.
-        path: the path of the file.
-        opened: the path of the opened file of the same export, for errors.
-
-    Raises:
-        ValueError: if the file is missing.
+    `argument` is the method or the arguments that need the file.
     """
     if path.is_file():
         return
@@ -235,11 +256,7 @@ def check_file(argument: str, path: Path, opened: Path) -> None:
 
 
 def _tokenizer_model(file: OnnxFile, name: str) -> bytes:
-    """Return a SentencePiece model from a file's metadata.
-
-    Raises:
-        ValueError: if the metadata has no such model.
-    """
+    """Return a SentencePiece model from a file's metadata."""
     text = file.metadata_text(name) or ""
     try:
         model = base64.b64decode(text, validate=True)
@@ -251,3 +268,74 @@ def _tokenizer_model(file: OnnxFile, name: str) -> bytes:
             f"{file.path}, got none."
         )
     return model
+
+
+class OnnxReader:
+    """The runtime and the metadata of an opened file, for all classes below."""
+
+    runtime: Any  # an `OnnxRuntime`
+
+    @property
+    def metadata(self) -> dict[str, Any]:
+        """The values that the export wrote into the file, by name."""
+        metadata: dict[str, Any] = self.runtime.metadata
+        return metadata
+
+    def _open(
+        self, path: str | PathLike[str] | OnnxRuntime, threads: int | None, reader: str
+    ) -> OnnxRuntime:
+        """Return the runtime of a file for the class `reader`."""
+        if not isinstance(path, OnnxRuntime):
+            return OnnxRuntime(path, threads, reader)
+        path.check(reader)
+        return path
+
+
+class OnnxTranslator(OnnxReader, BaseTranslator):
+    """Translate with `translate.onnx` or `translate.int8.onnx`; see `BaseTranslator` for methods.
+
+    Some methods need more files of the same export in the same folder. `stream` needs the files of
+    the format onnx_steps. `score`, `score_tokens` and `score_ids` need `score.onnx`. `generate`
+    needs `generate.onnx`. `translate` with `token_scores` or `attention` needs `score.onnx`,
+    `generate.onnx` and the package sentencepiece.
+
+    Args:
+        path: the file, or an open `OnnxRuntime`.
+        threads: the number of threads, shared by the operators of one text or by concurrent
+            batches. Default: the number of processors.
+
+    Raises:
+        ValueError: if the file is not a translator over text that this project exported, or
+            `threads` is less than 1.
+    """
+
+    def __init__(self, path: str | PathLike[str] | OnnxRuntime, threads: int | None = None) -> None:
+        super().__init__(self._open(path, threads, "OnnxTranslator"))
+        _ = self.runtime.rules  # raises if the file has no rules
+
+
+class OnnxScorer(OnnxReader, BaseTranslator):
+    """Score with `score.onnx`, which does not translate; arguments as of `OnnxTranslator`."""
+
+    def __init__(self, path: str | PathLike[str], threads: int | None = None) -> None:
+        super().__init__(self._open(path, threads, "OnnxScorer"))
+
+
+class OnnxStreamer(OnnxReader, BaseTranslator):
+    """Stream translations with the files of the format onnx_steps in a folder.
+
+    The other methods of `BaseTranslator` need their files in the same folder.
+    """
+
+    def __init__(self, folder: str | PathLike[str], threads: int | None = None) -> None:
+        path = Path(folder) / file_names.DECODER_STEP_FILE
+        _check_file("stream", path, path)
+        super().__init__(self._open(path, threads, "OnnxStreamer"))
+
+
+class OnnxClassifier(OnnxReader, BaseClassifier):
+    """Classify with `classify.onnx`; arguments as of `OnnxTranslator`."""
+
+    def __init__(self, path: str | PathLike[str] | OnnxRuntime, threads: int | None = None) -> None:
+        super().__init__(self._open(path, threads, "OnnxClassifier"))
+        _ = self.runtime.labels  # raises if the file has no labels

@@ -1,18 +1,33 @@
-"""Open a bundle, a SavedModel or an ONNX file. Only bundles and SavedModels load TensorFlow."""
+"""Find and open the model at a path: a bundle, a SavedModel or an ONNX file.
+
+Only opening a bundle or a SavedModel loads TensorFlow.
+"""
 
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tfk_transformer.atomic_write import read_unchanged
-from tfk_transformer.export.file_names import SCORE_FILE
-from tfk_transformer.export.model_paths import model_kind, newest_model, unexpected_path
+from tfk_transformer.config.small_files import read_json_object
+from tfk_transformer.export import file_names
+from tfk_transformer.export.to_saved_model.serving import newest_version
 from tfk_transformer.inference.base_classifier import BaseClassifier
 from tfk_transformer.inference.base_translator import BaseTranslator
 
 if TYPE_CHECKING:
     from tfk_transformer.pipelines.text_classifier import TextClassifier
     from tfk_transformer.pipelines.translator import Translator
+
+MODEL_PATHS = (
+    "a bundle (with config.json), a SavedModel folder (with saved_model.pb) or an .onnx file"
+)
+LOADABLE = (
+    file_names.SAVED_MODEL_FOLDER,
+    file_names.TRANSLATE_FILE,
+    file_names.with_profile(file_names.TRANSLATE_FILE, "int8"),
+    file_names.CLASSIFY_FILE,
+    file_names.SCORE_FILE,
+)
 
 
 def load(
@@ -56,41 +71,28 @@ def _load(path: Path, threads: int | None) -> BaseTranslator | BaseClassifier:
 
 
 def _open_onnx(path: Path, threads: int | None) -> BaseTranslator | BaseClassifier:
-    from tfk_transformer.export.runtime.onnx_readers import (
-        OnnxClassifier,
-        OnnxScorer,
-        OnnxTranslator,
-    )
-    from tfk_transformer.export.runtime.onnx_runtime import OnnxRuntime
+    from tfk_transformer.export.runtime import onnx_runtime
 
-    if path.name == SCORE_FILE:
-        return OnnxScorer(path, threads)
-    runtime = OnnxRuntime(path, threads)
-    if runtime.reader == "OnnxScorer":
-        return OnnxScorer(path, threads)
-    return (
-        OnnxClassifier(runtime) if runtime.reader == "OnnxClassifier" else OnnxTranslator(runtime)
-    )
+    if path.name != file_names.SCORE_FILE:
+        runtime = onnx_runtime.OnnxRuntime(path, threads)
+        if runtime.reader == "OnnxClassifier":
+            return onnx_runtime.OnnxClassifier(runtime)
+        if runtime.reader == "OnnxTranslator":
+            return onnx_runtime.OnnxTranslator(runtime)
+    return onnx_runtime.OnnxScorer(path, threads)
 
 
 def _open_saved_model(path: Path) -> BaseTranslator | BaseClassifier:
-    from tfk_transformer.export.runtime.saved_model_readers import (
-        SavedModelClassifier,
-        SavedModelTranslator,
-    )
-    from tfk_transformer.export.runtime.saved_model_runtime import SavedModelRuntime
+    from tfk_transformer.export.runtime import saved_model_runtime
 
-    runtime = SavedModelRuntime(path)
-    return SavedModelClassifier(runtime) if runtime.classifies else SavedModelTranslator(runtime)
+    runtime = saved_model_runtime.SavedModelRuntime(path)
+    if runtime.classifies:
+        return saved_model_runtime.SavedModelClassifier(runtime)
+    return saved_model_runtime.SavedModelTranslator(runtime)
 
 
 def open_bundle(path: str | PathLike[str]) -> "Translator | TextClassifier":
-    """Open a bundle: a `Translator` or a `TextClassifier`, depending on its configuration.
-
-    Raises:
-        ValueError: if the folder is not a bundle, or files are missing or broken.
-        ImportError: if TensorFlow is not installed.
-    """
+    """Open a bundle: a `Translator` or a `TextClassifier`, depending on its configuration."""
     try:
         from tfk_transformer.pipelines.bundle import CLASSIFIER, bundle_type_of
         from tfk_transformer.pipelines.text_classifier import TextClassifier
@@ -102,3 +104,63 @@ def open_bundle(path: str | PathLike[str]) -> "Translator | TextClassifier":
             'a bundle needs TensorFlow: pip install "tfk-transformer[tensorflow]"'
         ) from None
     return (TextClassifier if bundle_type_of(path) == CLASSIFIER else Translator).load(path)
+
+
+def model_kind(path: Path) -> str:
+    """Return the kind of the file or folder at a path.
+
+    This is "ONNX", "SavedModel", "bundle", "web", "library" (a folder of another library that this
+    project exported), "CTranslate2" or "Hugging Face" (folders that it did not export), or "" for
+    any other path.
+    """
+    if path.suffix == ".onnx" or path.is_file():
+        return "ONNX"
+    kinds = {
+        "saved_model.pb": "SavedModel",
+        file_names.EXPORTED: "library",
+        file_names.PAGE_DESCRIPTION: "web",
+    }
+    for name, kind in kinds.items():
+        if (path / name).is_file():
+            return kind
+    if not (path / "config.json").is_file():
+        return ""
+    if (path / "model.bin").is_file():
+        return "CTranslate2"
+    return "Hugging Face" if _transformers_family(path) else "bundle"
+
+
+def newest_model(path: str | PathLike[str]) -> Path:
+    """Return the path of the newest version in a folder of versions, or `path` itself."""
+    return newest_version(path) or Path(path)
+
+
+def unexpected_path(argument: str, path: Path) -> ValueError:
+    """Return the error for a path that is not the path of a model; `argument` begins it."""
+    return ValueError(f"{argument}: expected {MODEL_PATHS}, got {_description(path)}.")
+
+
+def _description(path: Path) -> str:
+    if model_kind(path) == "web":
+        return f"{path}, a page for browsers and Node (docs/browser.md)"
+    if (path / "model.bin").is_file():
+        return f"{path}, a folder of CTranslate2, which ctranslate2.Translator opens"
+    if family := _transformers_family(path):
+        return (
+            f"{path}, a folder of transformers ({family}), which `tfk-transformer import` converts "
+            "to a bundle"
+        )
+    if not path.is_dir():
+        return f"{path}, which does not exist"
+    if files := [str(path / name) for name in LOADABLE if (path / name).exists()]:
+        return f"{path}, the folder of an export; name one of its files: {', '.join(files)}"
+    return f"a folder without any of these files ({path})"
+
+
+def _transformers_family(path: Path) -> str:
+    """Return the `model_type` in the configuration of a folder, or "" without one."""
+    try:
+        config = read_json_object(path / "config.json")
+    except (OSError, ValueError):
+        return ""
+    return str(config.get("model_type") or "")

@@ -1,13 +1,13 @@
-"""Read and write the fields of protobuf messages.
+"""Read and write the protobuf messages of ONNX files, and map their weights into memory.
 
-The package protobuf would copy all weights of an ONNX file into memory.
-
-A message is a sequence of fields (protobuf.dev/programming-guides/encoding). A field is a tag and a
-value. The tag is 8 times the field's number plus its wire type.
+The package protobuf would copy all weights of an ONNX file. A message is a sequence of fields
+(protobuf.dev/programming-guides/encoding). A field is a tag and a value. The tag is 8 times the
+field's number plus its wire type.
 """
 
 import mmap
 from collections.abc import Iterator
+from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
 Content: TypeAlias = bytes | mmap.mmap
@@ -16,6 +16,19 @@ Content: TypeAlias = bytes | mmap.mmap
 VARINT = 0
 BYTES = 2  # a length and as many bytes: a string, a tensor's bytes or a message
 FIXED_SIZES = {1: 8, 5: 4}
+
+SMALLEST = 4096  # bytes of a tensor: smaller ones are copied
+MAX_DEPTH = 100  # nested messages: protobuf's own limit
+# The fields that can contain tensors, by message: number of the field -> its message.
+MESSAGES = {
+    "ModelProto": {7: "GraphProto"},
+    "GraphProto": {1: "NodeProto", 5: "TensorProto"},
+    "NodeProto": {5: "AttributeProto"},
+    "AttributeProto": {6: "GraphProto"},
+    "TensorProto": {},
+}
+RAW_DATA, EXTERNAL_DATA, DATA_LOCATION = 9, 13, 14  # fields of TensorProto
+EXTERNAL = 1  # a value of DATA_LOCATION
 
 
 class Field(NamedTuple):
@@ -91,3 +104,47 @@ def _varint(number: int) -> bytes:
         number >>= 7
     encoded.append(number)
     return bytes(encoded)
+
+
+def graph_with_external_weights(path: Path) -> bytes:
+    """Return the ONNX model of a file as bytes, with weights that refer to bytes of this file.
+
+    onnxruntime copies the weights that it reads from a file several times, but maps "external"
+    weights, which are in a file next to the graph. Here the ONNX file itself is this file. All
+    sessions and processes share the mapped pages, which the system can drop and read again.
+
+    The weights of operators' attributes, and small weights, remain in the model.
+
+    Raises:
+        ValueError: if the file is not a protobuf message.
+    """
+    with (
+        path.open("rb") as file,
+        mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content,
+    ):
+        return _with_references(content, "ModelProto", 0, len(content), path.name)
+
+
+def _with_references(
+    content: mmap.mmap, message: str, start: int, end: int, file_name: str, depth: int = 0
+) -> bytes:
+    """Return the message in content[start:end] with references to the bytes of its tensors."""
+    if depth > MAX_DEPTH:
+        raise ValueError(f"expected at most {MAX_DEPTH} nested messages, got more")
+    parts = []
+    for field in read_fields(content, start, end):
+        size = field.end - field.value
+        is_large = field.wire_type == BYTES and size >= SMALLEST
+        inner = MESSAGES[message].get(field.number)
+        if is_large and inner:
+            part = _with_references(content, inner, field.value, field.end, file_name, depth + 1)
+            parts.append(write_bytes(field.number, part))
+        elif is_large and message == "TensorProto" and field.number == RAW_DATA:
+            reference = {"location": file_name, "offset": str(field.value), "length": str(size)}
+            for key, value in reference.items():
+                entry = write_bytes(1, key.encode()) + write_bytes(2, value.encode())
+                parts.append(write_bytes(EXTERNAL_DATA, entry))
+            parts.append(write_number(DATA_LOCATION, EXTERNAL))
+        else:
+            parts.append(content[field.start : field.end])
+    return b"".join(parts)

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 from tfk_transformer.array_types import Tensor
 from tfk_transformer.config.json_text import parse_json_object
 from tfk_transformer.config.search_settings import Rules, setting_rules
+from tfk_transformer.inference.base_classifier import BaseClassifier
+from tfk_transformer.inference.base_translator import BaseTranslator
 from tfk_transformer.inference.runtime import ONE_BATCH, UNCACHED, Outputs, Workload
 from tfk_transformer.runtime_environment import check_process, check_tensorflow_text
 from tfk_transformer.text.calibration import CONFIDENCE, Calibration
@@ -22,15 +24,7 @@ if TYPE_CHECKING:
 
 
 class SavedModelRuntime:
-    """The signatures of an exported SavedModel, and the constants that it returns.
-
-    Args:
-        path: its folder.
-
-    Raises:
-        ValueError: if the folder is not a SavedModel that this project exported.
-        ImportError: if TensorFlow is not installed.
-    """
+    """The signatures of an exported SavedModel in a folder, and the constants that it returns."""
 
     def __init__(self, path: str | PathLike[str]) -> None:
         self.path = path
@@ -45,25 +39,6 @@ class SavedModelRuntime:
     def classifies(self) -> bool:
         """Whether the model is a classifier."""
         return "classify" in self.model.signatures
-
-    def check_signature(self, required: str) -> None:
-        """Refuse a SavedModel without a required signature.
-
-        Raises:
-            ValueError: names the class that reads the SavedModel, or advises exporting it again.
-        """
-        signatures = self.model.signatures
-        if required in signatures:
-            return
-        advice = "export it again"
-        if "translate" in signatures:
-            advice = "it is a translator; open it with SavedModelTranslator"
-        elif "classify" in signatures:
-            advice = "it is a classifier; open it with SavedModelClassifier"
-        raise ValueError(
-            f"SavedModel: expected the signature '{required}', got {sorted(signatures)} in "
-            f"{self.path}; {advice}."
-        )
 
     def run(self, name: str, inputs: Mapping[str, Any], workload: Workload = ONE_BATCH) -> Outputs:
         """Run a function; see `Runtime.run`."""
@@ -186,12 +161,7 @@ def stored_config(content: "MetaGraphDef") -> dict[str, Any] | None:
 
 
 def read_saved_model(path: str | PathLike[str]) -> Tensor:
-    """Load a SavedModel.
-
-    Raises:
-        ValueError: if `path` is not a SavedModel, or the SavedModel does not load.
-        ImportError: if TensorFlow or TensorFlow Text is not installed.
-    """
+    """Load a SavedModel, with TensorFlow Text's operators."""
     try:
         import tensorflow as tf
     except ImportError:
@@ -210,3 +180,42 @@ def read_saved_model(path: str | PathLike[str]) -> Tensor:
         raise ValueError(
             f"SavedModel: {path} does not load: {str(error).splitlines()[0]}"
         ) from None
+
+
+class SavedModelTranslator(BaseTranslator):
+    """Translate with an exported SavedModel; see `BaseTranslator` for methods.
+
+    Args:
+        path: its folder, or an open `SavedModelRuntime`.
+
+    Raises:
+        ValueError: if the folder is not the SavedModel of a translator that this project exported.
+        ImportError: if TensorFlow or TensorFlow Text is not installed.
+    """
+
+    def __init__(self, path: str | PathLike[str] | SavedModelRuntime) -> None:
+        super().__init__(_open(path, "translate"))
+
+
+class SavedModelClassifier(BaseClassifier):
+    """Classify with an exported SavedModel; arguments as of `SavedModelTranslator`."""
+
+    def __init__(self, path: str | PathLike[str] | SavedModelRuntime) -> None:
+        super().__init__(_open(path, "classify"))
+
+
+def _open(path: str | PathLike[str] | SavedModelRuntime, required: str) -> SavedModelRuntime:
+    """Return the runtime of a SavedModel, which must have a signature."""
+    runtime = path if isinstance(path, SavedModelRuntime) else SavedModelRuntime(path)
+    signatures = runtime.model.signatures
+    if required in signatures:
+        return runtime
+    advice = "export it again"
+    if "translate" in signatures:
+        advice = "it is a translator; open it with SavedModelTranslator"
+    elif "classify" in signatures:
+        advice = "it is a classifier; open it with SavedModelClassifier"
+    raise ValueError(
+        f"SavedModel: expected the signature '{required}', got {sorted(signatures)} in "
+        f"{runtime.path}; {advice}."
+    )

@@ -1,18 +1,22 @@
 """Open ONNX files in onnxruntime, and read their metadata."""
 
 import ctypes
+import functools
 import importlib.util
 import os
-from collections.abc import Callable, Mapping
+import threading
+from collections.abc import Callable, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import onnxruntime
 
+from tfk_transformer.atomic_write import Identity, path_identity
 from tfk_transformer.config.json_text import parse_json_object
 from tfk_transformer.config.search_settings import are_rules
-from tfk_transformer.export.runtime.mapped_weights import graph_with_external_weights
+from tfk_transformer.export.file_names import external_weights
+from tfk_transformer.export.runtime.protobuf import graph_with_external_weights
 from tfk_transformer.text.calibration import CONFIDENCE, is_calibration
 
 if TYPE_CHECKING:
@@ -25,14 +29,98 @@ PROVIDERS = ["CPUExecutionProvider"]
 INT8_VERSION = (1, 25)
 METADATA = "tfk_transformer"  # the key of the metadata that the export writes into a file
 MODEL_CARD = "model_card"  # the key of the model card, which is for readers
+LIGHT_FILE = 10_000_000  # bytes of a file whose operators are too short for several threads
+HEAVY_FILE = 50_000_000  # bytes of a file that is worth a single session for all batches
+
+
+class OnnxFile:
+    """An ONNX file, with sessions for numbers of threads and for small or large batches.
+
+    All methods but `session` need an open session.
+
+    Args:
+        path: the file.
+        text_operators: whether the file has operators of onnxruntime-extensions.
+        export: the file of the same export that was opened first. Default: this file.
+    """
+
+    def __init__(
+        self,
+        path: str | PathLike[str],
+        text_operators: bool = False,
+        export: "OnnxFile | None" = None,
+    ) -> None:
+        self.path = Path(path)
+        # Not a reference to itself: a file that is not used any more is closed at once, which
+        # Windows requires before its folder is renamed.
+        self._export: tuple[Path, Identity] = (
+            export._export if export else (self.path, path_identity(self.path))
+        )
+        weights = self.path.with_name(external_weights(self.path.name))
+        self._bytes = sum(path.stat().st_size for path in (self.path, weights) if path.is_file())
+        self._text_operators = text_operators
+        self._sessions: dict[tuple[int, bool], Any] = {}
+        self._opening = threading.Lock()
+
+    def session(self, threads: int, small: bool) -> "onnxruntime.InferenceSession | TextSession":
+        """Return the session with this number of threads for small or for large batches.
+
+        A small batch has at most `MAX_SMALL_BATCH` hypotheses. Sessions for small batches do not
+        use onnxruntime's memory arena: it has a single lock, and the short operators of small
+        batches allocate often. Without the arena, concurrent small batches take 0.7 to 0.9 of the
+        time. Large tensors need the arena, since otherwise the system maps their pages again for
+        each tensor. At 128 hypotheses, the time is the same with and without the arena.
+
+        Each session has its own packed copy of the weights. In heavy files, small batches take the
+        same time with the arena, so all batches share a session. In light files, a second thread
+        does not make a small batch faster.
+
+        Raises:
+            ValueError: if the file does not load, or its folder has been replaced.
+        """
+        arena = not small or self._bytes >= HEAVY_FILE
+        if small and self._bytes < LIGHT_FILE:
+            threads = 1
+        key = (threads, arena)
+        with self._opening:
+            if key not in self._sessions:
+                session = open_session(self.path, threads, self._text_operators, arena)
+                path, identity = self._export
+                if path_identity(path) != identity:
+                    raise ValueError(
+                        f"ONNX: expected the export that was opened in {self.path.parent}, got "
+                        "another one, which has replaced it; open it again."
+                    )
+                self._sessions[key] = session
+            return self._sessions[key]
+
+    @property
+    def _opened(self) -> "onnxruntime.InferenceSession | TextSession":
+        return next(iter(self._sessions.values()))
+
+    @functools.cached_property
+    def metadata(self) -> dict[str, Any]:
+        """The metadata that the export wrote."""
+        return read_metadata(self._opened, self.path)
+
+    def metadata_text(self, name: str) -> str | None:
+        """Return a further text in the metadata, or None."""
+        text: str | None = self._opened.get_modelmeta().custom_metadata_map.get(name)
+        return text
+
+    @functools.cached_property
+    def inputs(self) -> dict[str, Sequence[Any]]:
+        """The shapes of the inputs by name."""
+        return {value.name: value.shape for value in self._opened.get_inputs()}
+
+    @functools.cached_property
+    def outputs(self) -> list[str]:
+        """The names of the outputs."""
+        return [value.name for value in self._opened.get_outputs()]
 
 
 def check_threads(threads: int | None) -> None:
-    """Refuse a number of threads that is less than 1.
-
-    Raises:
-        ValueError: if `threads` is less than 1.
-    """
+    """Refuse a number of threads that is less than 1."""
     if threads is not None and threads < 1:
         raise ValueError(
             f"threads: expected at least 1, or None for the number of processors, got {threads}."
@@ -55,10 +143,6 @@ def open_session(
             is not installed, SentencePiece computes them.
         arena: whether to allocate from onnxruntime's arena, which keeps freed memory, instead of
             from the system.
-
-    Raises:
-        ValueError: if the file is missing, onnxruntime does not load it, or `threads` is less than
-            1.
     """
     check_threads(threads)
     path = Path(path)
@@ -77,22 +161,22 @@ def open_session(
     try:
         graph = graph_with_external_weights(file)
         if text_operators and not library:
-            return _open_text_session(graph, options)
+            from tfk_transformer.export.runtime.text_session import (
+                TextSession,
+                without_text_operators,
+            )
+
+            over_ids, text_inputs = without_text_operators(graph)
+            session = onnxruntime.InferenceSession(over_ids, options, providers=PROVIDERS)
+            return TextSession(session, text_inputs)
         return onnxruntime.InferenceSession(graph, options, providers=PROVIDERS)
     except Exception as error:  # onnxruntime's exceptions have no other common base class
         raise ValueError(f"ONNX: {path} does not load: {str(error).splitlines()[0]}") from None
 
 
-def _open_text_session(model: bytes, options: onnxruntime.SessionOptions) -> "TextSession":
-    from tfk_transformer.export.runtime.text_session import TextSession, without_text_operators
-
-    over_ids, text_inputs = without_text_operators(model)
-    session = onnxruntime.InferenceSession(over_ids, options, providers=PROVIDERS)
-    return TextSession(session, text_inputs)
-
-
 def text_operators_library() -> str | None:
-    """Load the library of onnxruntime-extensions, and return its path.
+    """Load the library of onnxruntime-extensions, and return its path; None if the package is not
+    installed.
 
     TensorFlow makes its symbols global, including the symbols of protobuf. A library with protobuf
     that is loaded later calls TensorFlow's copy and crashes, unless the library is first bound to
@@ -100,9 +184,6 @@ def text_operators_library() -> str | None:
 
     The package is located without importing it, since it imports onnx, torch and transformers if
     they are installed. Those imports take seconds, and the operators do not need them.
-
-    Returns:
-        The path, or None if the package is not installed.
     """
     spec = importlib.util.find_spec("onnxruntime_extensions")
     if spec is None or spec.origin is None:
@@ -140,13 +221,9 @@ def read_metadata(
 
 
 def check_int8_version(name: str | PathLike[str]) -> None:
-    """Check that onnxruntime computes 8-bit weights correctly on every processor.
+    """Refuse a version of onnxruntime that computes 8-bit weights wrongly on some processors.
 
-    Args:
-        name: the file or the format with 8-bit weights, for the error.
-
-    Raises:
-        ValueError: if onnxruntime is too old.
+    `name` is the file or the format with these weights, for the error.
     """
     version = onnxruntime.__version__
     if tuple(map(int, version.split(".")[:2])) < INT8_VERSION:
@@ -194,11 +271,7 @@ def parse_metadata(text: str, path: str | PathLike[str]) -> dict[str, Any]:
 
 
 def required(metadata: Mapping[str, Any], name: str, path: str | PathLike[str]) -> Any:
-    """Return a required value of the metadata.
-
-    Raises:
-        ValueError: if the value is missing.
-    """
+    """Return a value of the metadata, or raise a `ValueError` if it is missing."""
     if name not in metadata:
         raise ValueError(
             f"ONNX: expected '{name}' in the metadata of {path}, got none; export the bundle again."

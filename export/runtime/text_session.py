@@ -18,7 +18,7 @@ from tfk_transformer.export.runtime.protobuf import (
     write_bytes,
     write_number,
 )
-from tfk_transformer.inference.signatures import GENERATE, PREFIX, TRANSLATE
+from tfk_transformer.inference.signatures import GENERATE, PREFIX, TEXT, TRANSLATE
 from tfk_transformer.tokenizers.subword_tokenizer import SubwordTokenizer
 
 TEXT_OPERATORS = "ai.onnx.contrib"  # the domain of onnxruntime-extensions
@@ -43,19 +43,10 @@ class TextInput(NamedTuple):
     model: bytes  # the SentencePiece model
 
 
-class TensorInfo(NamedTuple):
-    """The name and the shape of an input, as onnxruntime describes them."""
-
-    name: str
-    shape: Sequence[Any]
-
-
 def without_text_operators(model: bytes) -> tuple[bytes, list[TextInput]]:
-    """Cut the operators of onnxruntime-extensions off an ONNX model.
+    """Return an ONNX model without operators of onnxruntime-extensions, and its inputs of texts.
 
-    Returns:
-        The model and its inputs of texts. Other inputs replace these inputs in the model, and the
-        output `IDS` replaces translations.
+    Other inputs replace these inputs in the model, and the output `IDS` replaces translations.
     """
     parts = []
     text_inputs: list[TextInput] = []
@@ -70,7 +61,6 @@ def without_text_operators(model: bytes) -> tuple[bytes, list[TextInput]]:
 
 
 def _text_inputs(graph: bytes) -> list[TextInput]:
-    """Return the inputs of a graph's tokenizers."""
     text_inputs = []
     for node in read_bytes(graph, NODE):
         if read_bytes(node, OPERATOR) == [b"SentencepieceTokenizer"]:
@@ -82,7 +72,6 @@ def _text_inputs(graph: bytes) -> list[TextInput]:
 
 
 def _cut(graph: bytes, text_inputs: Sequence[TextInput]) -> bytes:
-    """Return a graph without operators of onnxruntime-extensions."""
     names = {text_input.name.encode() for text_input in text_inputs}
     parts = []
     for field in read_fields(graph, 0, len(graph)):
@@ -125,12 +114,7 @@ def _declaration(number: int, name: str, dtype: int) -> bytes:
 
 
 class TextSession:
-    """A session of a model without text operators, with the inputs and outputs of the file.
-
-    Args:
-        session: the session of the result of `without_text_operators`.
-        text_inputs: the inputs of texts.
-    """
+    """A session of a model without text operators, with the inputs and outputs of the file."""
 
     def __init__(self, session: Any, text_inputs: Sequence[TextInput]):
         self._session = session
@@ -140,10 +124,7 @@ class TextSession:
         }
 
     def run(self, names: Sequence[str] | None, inputs: Mapping[str, Any]) -> list[Any]:
-        """Return the outputs of these names; see `onnxruntime.InferenceSession.run`.
-
-        `names` None stands for all outputs.
-        """
+        """Run the model; see `onnxruntime.InferenceSession.run`."""
         names = names or [output.name for output in self.get_outputs()]
         feeds = dict(inputs)
         if PREFIX.name in self._tokenizers:
@@ -168,23 +149,17 @@ class TextSession:
         texts = target_tokenizer.decode(ids.reshape(-1, ids.shape[2]).tolist())
         return np.array(texts, object).reshape(ids.shape[:2])
 
-    def get_inputs(self) -> list[TensorInfo]:
-        """Return the inputs of the file."""
-        texts = [TensorInfo(name, ["N"]) for name in self._tokenizers]
-        replaced = {
-            name
-            for text_input in self._text_inputs
-            for name in (text_input.tokens, text_input.starts)
-        }
+    def get_inputs(self) -> list[Any]:
+        """Return objects with the name and the shape of each input of the file."""
+        texts = [TEXT._replace(name=name) for name in self._tokenizers]
+        replaced = {name for _, tokens, starts, _ in self._text_inputs for name in (tokens, starts)}
         others = [value for value in self._session.get_inputs() if value.name not in replaced]
-        return texts + [TensorInfo(value.name, value.shape) for value in others]
+        return [*texts, *others]
 
-    def get_outputs(self) -> list[TensorInfo]:
-        """Return the outputs of the file."""
-        return [
-            TensorInfo(TRANSLATIONS if value.name == IDS else value.name, value.shape)
-            for value in self._session.get_outputs()
-        ]
+    def get_outputs(self) -> list[Any]:
+        """Return objects with the name and the shape of each output of the file."""
+        outputs = self._session.get_outputs()
+        return [TRANSLATE.outputs[0] if value.name == IDS else value for value in outputs]
 
     def get_modelmeta(self) -> Any:
         """Return the metadata of the file."""

@@ -9,8 +9,11 @@ import numpy as np
 from tfk_transformer.config.model_options import TransformerConfig
 from tfk_transformer.constants import END_ID, PAD_ID, START_ID, UNKNOWN_ID
 from tfk_transformer.data.shortlist import Shortlist
-from tfk_transformer.export.to_libraries.counterparts import CTRANSLATE2, unsupported_options
-from tfk_transformer.export.to_libraries.plain_attention import plain_attention
+from tfk_transformer.export.to_libraries.counterparts import (
+    CTRANSLATE2,
+    plain_attention,
+    unsupported_options,
+)
 from tfk_transformer.models.transformer import Transformer
 
 if TYPE_CHECKING:
@@ -52,16 +55,14 @@ def write_ctranslate2(
     quantization: str | None = None,
     shortlist: Shortlist | None = None,
 ) -> None:
-    """Write a folder that `ctranslate2.Translator` loads.
+    """Write a new folder that `ctranslate2.Translator` loads, from a built model in float32.
 
     The translator adds the end token to sources if the model reads it, and never predicts padding
     and the start token.
 
     Args:
-        model: a built model in float32.
         source_tokens: the source tokens by id; the special tokens are the same as in the target.
         target_tokens: the target tokens by id.
-        folder: a new folder.
         quantization: the type of the weights in the file, for example "int8". Default: float32.
         shortlist: the shortlist, written as CTranslate2's vocabulary map for searches with
             `use_vmap=True`. None: no map.
@@ -69,7 +70,6 @@ def write_ctranslate2(
     Raises:
         ValueError: names all options of the model that CTranslate2 does not support, or tokens
             that a vocabulary map cannot contain.
-        ImportError: if CTranslate2 is not installed.
     """
     if problems := unsupported_options(model.config, CTRANSLATE2):
         raise ValueError(
@@ -78,7 +78,11 @@ def write_ctranslate2(
     lines = None if shortlist is None else vocabulary_map(shortlist, source_tokens, target_tokens)
     weights = plain_attention(model)
     spec = _spec(model.config)
-    _describe(spec, model.config, source_tokens, target_tokens)
+    spec.register_source_vocabulary(list(source_tokens))
+    spec.register_target_vocabulary(list(target_tokens))
+    spec.config.bos_token = spec.config.decoder_start_token = target_tokens[START_ID]
+    spec.config.eos_token = target_tokens[END_ID]
+    spec.config.unk_token = target_tokens[UNKNOWN_ID]
     _fill_ends(spec, model.config, weights)
     _fill_layers(spec, weights)
     _fill_positions(spec, model, weights)
@@ -97,9 +101,6 @@ def vocabulary_map(
 
     A line has a source token, a tab, and the token's candidates, separated by spaces. The first
     line has an empty source token, and the candidates for every text.
-
-    Raises:
-        ValueError: if tokens have spaces, tabs or line ends.
     """
     tokens = {*source_tokens, *target_tokens}
     if broken := [token for token in tokens if set(token) & set(" \t\r\n")]:
@@ -117,6 +118,7 @@ def vocabulary_map(
 
 
 def _spec(config: TransformerConfig) -> "TransformerSpec":
+    """Return the specification of a model, without vocabularies and weights."""
     from ctranslate2.specs import TransformerSpec
     from ctranslate2.specs.common_spec import Activation
     from ctranslate2.specs.transformer_spec import TransformerDecoderSpec, TransformerEncoderSpec
@@ -145,25 +147,12 @@ def _spec(config: TransformerConfig) -> "TransformerSpec":
             **options,
         )
         stack.pre_norm = pre_norm
+        stack.scale_embeddings = config.scale_embeddings
         stacks.append(stack)
-    return TransformerSpec(*stacks)
-
-
-def _describe(
-    spec: "TransformerSpec",
-    config: TransformerConfig,
-    source_tokens: Sequence[str],
-    target_tokens: Sequence[str],
-) -> None:
-    """Set everything except the weights."""
-    spec.register_source_vocabulary(list(source_tokens))
-    spec.register_target_vocabulary(list(target_tokens))
-    spec.config.bos_token = spec.config.decoder_start_token = target_tokens[START_ID]
-    spec.config.eos_token = target_tokens[END_ID]
-    spec.config.unk_token = target_tokens[UNKNOWN_ID]
+    spec = TransformerSpec(*stacks)
     spec.config.add_source_eos = config.source_end
     spec.config.layer_norm_epsilon = config.norm_epsilon
-    spec.encoder.scale_embeddings = spec.decoder.scale_embeddings = config.scale_embeddings
+    return spec
 
 
 def _fill_ends(spec: "TransformerSpec", config: TransformerConfig, weights: Weights) -> None:
@@ -215,14 +204,7 @@ def _fill_layers(spec: "TransformerSpec", weights: Weights) -> None:
 
 
 def _fill_attention(spec: Any, weights: Weights, name: str, products: list[list[str]]) -> None:
-    """Fill an attention layer.
-
-    Args:
-        spec: the specification of the layer.
-        weights: all weights by name.
-        name: the layer's name in `weights`.
-        products: for each matrix product of inputs, the roles that it projects.
-    """
+    """Fill an attention layer; `products` are the roles that each product of inputs projects."""
     *inputs, output = spec.linear
     for linear, roles in zip(inputs, products, strict=True):
         projections = [weights[f"{name}/{role}"] for role in roles]  # (H, D, width)
@@ -244,10 +226,10 @@ def _bias(weights: Weights, name: str) -> np.ndarray:
 
 def _fill_feed_forward(spec: Any, weights: Weights, layer: str) -> None:
     names = {"linear_0": "inner", "linear_0_noact": "linear", "linear_1": "outer"}
-    for theirs, name in names.items():
+    for ctranslate2_name, name in names.items():
         dense = f"{layer}/feed_forward/{name}"
         if f"{dense}/kernel" in weights:
-            linear = getattr(spec, theirs)
+            linear = getattr(spec, ctranslate2_name)
             linear.weight = _transposed(weights[f"{dense}/kernel"])
             if f"{dense}/bias" in weights:
                 linear.bias = weights[f"{dense}/bias"]

@@ -70,12 +70,7 @@ def write_serving(
 
 
 def check_serving(models: str | os.PathLike[str], name: str, version: int | None = None) -> None:
-    """Check the arguments of `write_serving` before a SavedModel is exported.
-
-    Raises:
-        ValueError: if the name is invalid, the version exists or is below 1, `models.config` cannot
-            be read, or `models` cannot be written.
-    """
+    """Check the arguments of `write_serving` before a SavedModel is exported."""
     if not re.fullmatch(r"\w[\w.-]*", name):
         raise ValueError(f"name: expected letters, digits, '_', '-' and '.', got '{name}'.")
     folder = Path(models) / name

@@ -36,12 +36,9 @@ def without_graph_optimizer(is_large: bool = False) -> Iterator[None]:
     """Disable Grappler, TensorFlow's graph optimizer, while functions run for the first time.
 
     Grappler takes about half of the time that TensorFlow needs before the first run of a function.
-    Without it, results only differ by rounding.
-
-    Args:
-        is_large: whether the model has a large vocabulary or width. Then Grappler only folds
-            transpositions into products: a search would otherwise copy the transposed table of
-            embeddings at each step, which takes longer.
+    Without it, results only differ by rounding. For a large vocabulary or width, it still folds
+    transpositions into products: a search would otherwise copy the transposed table of embeddings
+    at each step, which takes longer.
     """
     options = tf.config.optimizer.get_experimental_options()
     enabled = {"disable_meta_optimizer": False, **dict.fromkeys(SLOW_PASSES, True)}
@@ -60,9 +57,6 @@ class SharedFunctions(TranslationFunctions):
 
     In a SavedModel, three signatures search and three signatures score. With a copy of the graph
     for each signature, writing and loading a SavedModel would take twice as long.
-
-    Args:
-        functions: the functions of a translator.
     """
 
     def __init__(self, functions: TranslationFunctions) -> None:

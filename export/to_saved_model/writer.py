@@ -1,8 +1,12 @@
-"""Write SavedModels from strings to strings, with operators of TensorFlow and TensorFlow Text."""
+"""Write SavedModels from strings to strings, with operators of TensorFlow and TensorFlow Text, and
+the requests that warm them up.
+"""
 
 import functools
+import itertools
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import tensorflow as tf
@@ -16,6 +20,10 @@ if TYPE_CHECKING:
     from tfk_transformer.search.classification_functions import ClassificationFunctions
     from tfk_transformer.search.translation_functions import TranslationFunctions
 
+# The path that TensorFlow Serving reads, in the folder of a SavedModel.
+WARM_UP = Path("assets.extra") / "tf_serving_warmup_requests"
+BATCH_SIZES = (1, 8)  # of the warm-up requests
+
 
 def write_saved_model(
     fitted: "Translator | TextClassifier",
@@ -25,12 +33,12 @@ def write_saved_model(
     more: Mapping[str, TensorFlowFunction] | None = None,
     **constants: object,
 ) -> None:
-    """Write a SavedModel.
+    """Write the SavedModel of a model into a new folder.
 
     Args:
-        fitted: the translator or classifier to export.
-        functions: its TensorFlow functions.
-        folder: folder to write; it must not exist.
+        fitted: the translator or classifier.
+        functions: its TensorFlow functions, for `signatures`.
+        folder: the folder.
         signatures: signatures of `inference.signatures` by name.
         more: further `tf.function`s of `fitted`, by signature name.
         **constants: results of further functions without arguments, by name; None: no such
@@ -51,3 +59,26 @@ def write_saved_model(
         name: signature_function(functions, signature) for name, signature in signatures.items()
     }
     tf.saved_model.save(module, str(folder), signatures={**traced_functions, **(more or {})})
+
+
+def write_warm_up(folder: Path, signatures: Mapping[str, Signature], texts: Sequence[str]) -> None:
+    """Write the requests that TensorFlow Serving runs before it answers the first request.
+
+    Only signatures whose inputs are all texts get requests. A server with batching refuses scalars,
+    and a server does not serve a model whose warm-up fails.
+    """
+    from tensorflow_serving.apis.prediction_log_pb2 import PredictionLog
+
+    path = folder / WARM_UP
+    path.parent.mkdir(exist_ok=True)
+    with tf.io.TFRecordWriter(str(path)) as file:
+        for (name, signature), size in itertools.product(signatures.items(), BATCH_SIZES):
+            specs = ((tensor.dtype, len(tensor.shape)) for tensor in signature.inputs)
+            if any(spec != ("string", 1) for spec in specs):
+                continue
+            log = PredictionLog()
+            request = log.predict_log.request
+            request.model_spec.signature_name = name
+            for tensor in signature.inputs:
+                request.inputs[tensor.name].CopyFrom(tf.make_tensor_proto(texts[:size], tf.string))
+            file.write(log.SerializeToString())

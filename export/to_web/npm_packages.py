@@ -44,15 +44,8 @@ export const webAssembly = {
 
 
 def find_packages(node_modules: str | os.PathLike[str] | None = None) -> Path:
-    """Return the folder that has the npm packages of a web folder.
-
-    Args:
-        node_modules: the folder. Default: `node_modules` in the working directory, or
-            `scripts/node_modules` in a clone.
-
-    Raises:
-        ValueError: if a package is missing or has another version. The message has the command that
-            installs it.
+    """Return the folder that has the npm packages in the tested versions: `node_modules`, or the
+    first of `DEFAULT_FOLDERS`. Without it, the error has the command that installs them.
     """
     folders = [Path(node_modules)] if node_modules is not None else list(DEFAULT_FOLDERS)
     for folder in folders:

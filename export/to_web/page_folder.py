@@ -32,16 +32,8 @@ def write_web_page(
     node_modules: Path,
     figures: Figures,
 ) -> None:
-    """Write a web folder.
-
-    Args:
-        translator: the translator.
-        folder: the folder, which must not exist.
-        search: the ONNX file over ids that translates. The file is copied.
-        score: the ONNX file that scores pairs of ids, for the attention that the page shows. The
-            file is copied.
-        node_modules: the folder with the npm packages.
-        figures: the parity figures of the ONNX files.
+    """Write a web folder with copies of two ONNX files over ids: `search` translates, and `score`
+    gives the attention that the page shows. `figures` are their parity figures.
     """
     shutil.copytree(PAGE_FILES, folder)
     copy_packages(node_modules, folder / RUNTIME_FOLDER)
@@ -59,15 +51,12 @@ def write_web_page(
 
 def _write_tokenizers(translator: Translator, model: Path) -> dict[str, str]:
     """Write the tokenizers, or one file if both sides share a tokenizer; return names by side."""
-    sides = {
-        "source": (SOURCE_TOKENIZER, translator.source_tokenizer),
-        "target": (TARGET_TOKENIZER, translator.target_tokenizer),
-    }
-    if translator.source_tokenizer is translator.target_tokenizer:
-        sides["target"] = sides["source"]
-    for name, tokenizer in sides.values():
-        tokenizer.save(model / name)
-    return {side: name for side, (name, _) in sides.items()}
+    source, target = translator.source_tokenizer, translator.target_tokenizer
+    source.save(model / SOURCE_TOKENIZER)
+    if source is target:
+        return {"source": SOURCE_TOKENIZER, "target": SOURCE_TOKENIZER}
+    target.save(model / TARGET_TOKENIZER)
+    return {"source": SOURCE_TOKENIZER, "target": TARGET_TOKENIZER}
 
 
 def _description(

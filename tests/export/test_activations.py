@@ -12,7 +12,7 @@ from random_translators import OPTIONS, of_transformer
 from tfk_transformer.config.model_options import ClassifierConfig
 from tfk_transformer.export import parity
 from tfk_transformer.export.exporting import export
-from tfk_transformer.export.runtime.onnx_readers import OnnxClassifier
+from tfk_transformer.export.runtime.onnx_runtime import OnnxClassifier
 from tfk_transformer.models.classifier import Classifier
 from tfk_transformer.models.transformer import Transformer
 from tfk_transformer.pipelines.text_classifier import TextClassifier

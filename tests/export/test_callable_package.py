@@ -54,7 +54,7 @@ def test_export_refuses_other_objects(tmp_path):
 def test_heavy_submodules_still_import():
     code = """
 import tfk_transformer.inference.signatures as s
-from tfk_transformer.export.runtime.onnx_readers import OnnxTranslator
+from tfk_transformer.export.runtime.onnx_runtime import OnnxTranslator
 from tfk_transformer.export.exporting import export
 import tfk_transformer
 assert tfk_transformer.inference.signatures is s
@@ -82,7 +82,7 @@ def test_export_help_shows_signature():
 USE = """
 import tfk_transformer
 from tfk_transformer import Translator, export
-from tfk_transformer.export.runtime.onnx_readers import OnnxTranslator
+from tfk_transformer.export.runtime.onnx_runtime import OnnxTranslator
 import tfk_transformer.inference.signatures as s
 
 translator = Translator.load("bundle")

@@ -6,7 +6,7 @@ from random_translators import SIZES, V, of_transformer, source_ids
 
 from tfk_transformer.export.exporting import export
 from tfk_transformer.export.inspection import inspect
-from tfk_transformer.export.runtime.onnx_readers import OnnxScorer, OnnxStreamer
+from tfk_transformer.export.runtime.onnx_runtime import OnnxScorer, OnnxStreamer
 from tfk_transformer.export.runtime.opening import load
 from tfk_transformer.export.to_onnx.calibration import observe_rows
 from tfk_transformer.pipelines.translator import Translator

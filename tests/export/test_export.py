@@ -19,13 +19,14 @@ from tensorflow.core.protobuf import saved_model_pb2
 from tfk_transformer.export import expected_results, parity
 from tfk_transformer.export.exporting import export
 from tfk_transformer.export.inspection import inspect
-from tfk_transformer.export.runtime import onnx_file
-from tfk_transformer.export.runtime.onnx_file import OnnxFile
-from tfk_transformer.export.runtime.onnx_readers import OnnxClassifier, OnnxTranslator
+from tfk_transformer.export.runtime import sessions
+from tfk_transformer.export.runtime.onnx_runtime import OnnxClassifier, OnnxTranslator
 from tfk_transformer.export.runtime.opening import load
-from tfk_transformer.export.runtime.saved_model_readers import SavedModelTranslator
-from tfk_transformer.export.runtime.saved_model_runtime import read_saved_model
-from tfk_transformer.export.runtime.sessions import open_session
+from tfk_transformer.export.runtime.saved_model_runtime import (
+    SavedModelTranslator,
+    read_saved_model,
+)
+from tfk_transformer.export.runtime.sessions import OnnxFile, open_session
 from tfk_transformer.export.runtime.text_session import TEXT_OPERATORS
 from tfk_transformer.export.to_onnx.conversion import IR_VERSION, OPSET
 from tfk_transformer.export.to_onnx.text_operators import write_detokenizer
@@ -108,15 +109,15 @@ def test_one_session_per_batch_kind(exported):
 
 
 def test_light_file_runs_small_batches_on_one_thread(exported, monkeypatch):
-    assert (exported / "translate.onnx").stat().st_size < onnx_file.LIGHT_FILE
+    assert (exported / "translate.onnx").stat().st_size < sessions.LIGHT_FILE
     file = OnnxFile(exported / "translate.onnx", text_operators=True)
     assert file.session(2, small=True) is file.session(1, small=True)
-    monkeypatch.setattr(onnx_file, "LIGHT_FILE", 1)
+    monkeypatch.setattr(sessions, "LIGHT_FILE", 1)
     assert file.session(2, small=True).get_session_options().intra_op_num_threads == 2
 
 
 def test_heavy_file_has_one_session_for_all_batches(exported, monkeypatch):
-    monkeypatch.setattr(onnx_file, "HEAVY_FILE", 1)
+    monkeypatch.setattr(sessions, "HEAVY_FILE", 1)
     file = OnnxFile(exported / "translate.onnx", text_operators=True)
     assert file.session(1, small=True) is file.session(1, small=False)
 
@@ -198,7 +199,7 @@ def test_onnx_runs_without_tensorflow(exported):
 import sys
 for name in ("tensorflow", "keras", "tensorflow_text", "tf2onnx", "onnx", "pydantic"):
     sys.modules[name] = None
-from tfk_transformer.export.runtime.onnx_readers import OnnxTranslator
+from tfk_transformer.export.runtime.onnx_runtime import OnnxTranslator
 print(OnnxTranslator(sys.argv[1]).translate(["forty-two"])[0].text)
 """
     done = subprocess.run(
@@ -222,7 +223,7 @@ def test_text_operators_with_tensorflow(exported, order):
     """They crash each other unless loaded with care: two copies of protobuf."""
     code = f"""
 import sys, {order}
-from tfk_transformer.export.runtime.onnx_readers import OnnxTranslator
+from tfk_transformer.export.runtime.onnx_runtime import OnnxTranslator
 print(OnnxTranslator(sys.argv[1]).translate(["forty-two"])[0].text)
 """
     done = subprocess.run(
@@ -292,7 +293,7 @@ def test_missing_probes_are_generated(translator):
 
 def test_differing_file_is_not_written(translator, tmp_path, monkeypatch):
     """The export of another model's weights is refused, and leaves nothing."""
-    from tfk_transformer.export import translator_files
+    from tfk_transformer.export import model_files
     from tfk_transformer.export.to_saved_model.shared_functions import SharedFunctions
 
     def write_another(other, functions, folder, **more):
@@ -303,8 +304,8 @@ def test_differing_file_is_not_written(translator, tmp_path, monkeypatch):
             another, SharedFunctions(another.functions), folder, **{**more, "more": None}
         )
 
-    translation_write = translator_files.write_saved_model
-    monkeypatch.setattr(translator_files, "write_saved_model", write_another)
+    translation_write = model_files.write_saved_model
+    monkeypatch.setattr(model_files, "write_saved_model", write_another)
     differs = (
         "SavedModel: expected the model's translations, got .* that differ, .*; nothing was written"
     )

@@ -10,9 +10,9 @@ import tensorflow as tf
 from test_export import all_nodes
 
 from tfk_transformer.export import parity
-from tfk_transformer.export.runtime.onnx_readers import OnnxScorer
+from tfk_transformer.export.runtime.onnx_runtime import OnnxScorer
 from tfk_transformer.export.runtime.opening import load
-from tfk_transformer.export.runtime.saved_model_readers import SavedModelTranslator
+from tfk_transformer.export.runtime.saved_model_runtime import SavedModelTranslator
 from tfk_transformer.export.runtime.sessions import open_session
 from tfk_transformer.pipelines.translator import Translator
 
@@ -140,7 +140,7 @@ def test_scorer_runs_without_tensorflow(exported, translator):
 import sys
 missing = "tensorflow keras tensorflow_text tf2onnx onnx onnxruntime_extensions".split()
 sys.modules.update(dict.fromkeys([*missing, *sys.argv[2:]]))
-from tfk_transformer.export.runtime.onnx_readers import OnnxScorer
+from tfk_transformer.export.runtime.onnx_runtime import OnnxScorer
 scorer = OnnxScorer(sys.argv[1])
 if len(sys.argv) > 2:
     print(*scorer.score_ids([[4, 5, 2]], [[6, 2]])[1])

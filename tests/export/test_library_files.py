@@ -32,7 +32,7 @@ from tfk_transformer.export.to_libraries.counterparts import (
     unsupported_options,
 )
 from tfk_transformer.export.to_libraries.ctranslate2_files import write_ctranslate2
-from tfk_transformer.export.to_libraries.marian_files import write_marian
+from tfk_transformer.export.to_libraries.hugging_face_files import write_marian
 from tfk_transformer.importing.model_import import import_model
 from tfk_transformer.models.transformer import Transformer
 from tfk_transformer.pipelines.translator import Translator

@@ -11,7 +11,7 @@ from multilingual_folder import write_m2m100, write_nllb
 
 from tfk_transformer.constants import START_ID
 from tfk_transformer.export.exporting import export
-from tfk_transformer.export.to_libraries.m2m100_files import write_m2m100 as write
+from tfk_transformer.export.to_libraries.hugging_face_files import write_m2m100 as write
 from tfk_transformer.importing.model_import import import_model
 
 LANGUAGES = {"source_language": "de", "target_language": "en"}

@@ -7,7 +7,7 @@ import numpy as np
 import onnx
 import pytest
 
-from tfk_transformer.export.runtime.mapped_weights import SMALLEST, graph_with_external_weights
+from tfk_transformer.export.runtime.protobuf import SMALLEST, graph_with_external_weights
 from tfk_transformer.export.runtime.sessions import open_session
 
 GRAPH = 7  # the number of the field of ModelProto

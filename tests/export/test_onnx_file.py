@@ -10,10 +10,9 @@ import pytest
 from tfk_transformer.config.search_settings import setting_rules
 from tfk_transformer.export.inspection import inspect
 from tfk_transformer.export.parity import probe_ids
-from tfk_transformer.export.runtime import onnx_file
-from tfk_transformer.export.runtime.onnx_file import OnnxFile
-from tfk_transformer.export.runtime.onnx_readers import OnnxTranslator
-from tfk_transformer.export.runtime.sessions import METADATA, open_session, read_metadata
+from tfk_transformer.export.runtime import sessions
+from tfk_transformer.export.runtime.onnx_runtime import OnnxTranslator
+from tfk_transformer.export.runtime.sessions import METADATA, OnnxFile, open_session, read_metadata
 from tfk_transformer.export.to_onnx.conversion import quietly
 from tfk_transformer.export.to_onnx.onnx_file import MAX_INLINE_BYTES, OnnxFiles
 from tfk_transformer.export.to_onnx.onnx_models import generate_graph
@@ -84,7 +83,7 @@ def test_parted_file_opens_anywhere(parted, exported, translator, tmp_path_facto
 
 def test_external_weights_count_as_the_file(parted, monkeypatch):
     path = parted / "translate.onnx"
-    monkeypatch.setattr(onnx_file, "HEAVY_FILE", path.stat().st_size + 1)
+    monkeypatch.setattr(sessions, "HEAVY_FILE", path.stat().st_size + 1)
     file = OnnxFile(path, text_operators=True)
     assert file.session(1, small=True) is file.session(1, small=False)
 

@@ -7,7 +7,7 @@ import sys
 import pytest
 from forked_programs import run_program
 
-from tfk_transformer.export.runtime.onnx_readers import OnnxScorer, OnnxStreamer, OnnxTranslator
+from tfk_transformer.export.runtime.onnx_runtime import OnnxScorer, OnnxStreamer, OnnxTranslator
 
 TEXTS = ["seven", "forty-two", "ninety-one"]
 

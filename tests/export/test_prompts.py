@@ -9,8 +9,8 @@ from tfk_transformer.config.search_settings import SearchSettings
 from tfk_transformer.constants import END_ID
 from tfk_transformer.export import parity
 from tfk_transformer.export.exporting import export
-from tfk_transformer.export.runtime.onnx_readers import OnnxStreamer
-from tfk_transformer.export.runtime.saved_model_readers import SavedModelTranslator
+from tfk_transformer.export.runtime.onnx_runtime import OnnxStreamer
+from tfk_transformer.export.runtime.saved_model_runtime import SavedModelTranslator
 from tfk_transformer.inference.streaming import next_tokens
 from tfk_transformer.models.language_model import LanguageModel
 from tfk_transformer.pipelines.translator import Translator

@@ -17,13 +17,13 @@ from tfk_transformer import (
     Translator,
     load,
 )
-from tfk_transformer.export.runtime.onnx_readers import (
+from tfk_transformer.export.runtime.onnx_runtime import (
     OnnxClassifier,
     OnnxScorer,
     OnnxStreamer,
     OnnxTranslator,
 )
-from tfk_transformer.export.runtime.saved_model_readers import (
+from tfk_transformer.export.runtime.saved_model_runtime import (
     SavedModelClassifier,
     SavedModelTranslator,
 )
@@ -302,7 +302,7 @@ def run_without(modules, code, *arguments):
 def test_onnx_loads_without_tensorflow(exported):
     code = """
 from tfk_transformer import BaseClassifier, BaseTranslator, Translation, load
-from tfk_transformer.export.runtime.onnx_readers import OnnxClassifier, OnnxScorer, OnnxStreamer
+from tfk_transformer.export.runtime.onnx_runtime import OnnxClassifier, OnnxScorer, OnnxStreamer
 import pkgutil, importlib, tfk_transformer.inference
 for module in pkgutil.iter_modules(tfk_transformer.inference.__path__):
     if module.name != "token_scoring":

@@ -34,7 +34,7 @@ from tfk_transformer.export.to_saved_model.serving import (
     newest_version,
     write_serving,
 )
-from tfk_transformer.export.to_saved_model.warm_up import WARM_UP
+from tfk_transformer.export.to_saved_model.writer import WARM_UP
 
 REPOSITORY = Path(__file__).parents[2]
 GUIDE = (REPOSITORY / "docs" / "serving.md").read_text(encoding="utf-8")

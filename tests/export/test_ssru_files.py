@@ -5,7 +5,7 @@ import pytest
 from random_translators import OPTIONS, SIZES, V, of_transformer, translator_of
 
 from tfk_transformer.export.exporting import export
-from tfk_transformer.export.runtime.onnx_readers import OnnxScorer, OnnxStreamer
+from tfk_transformer.export.runtime.onnx_runtime import OnnxScorer, OnnxStreamer
 from tfk_transformer.export.runtime.opening import load
 from tfk_transformer.models.language_model import LanguageModel
 from tfk_transformer.pipelines.translator import Translator

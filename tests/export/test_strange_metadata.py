@@ -9,7 +9,7 @@ import pytest
 
 from tfk_transformer.export.exporting import export
 from tfk_transformer.export.inspection import inspect
-from tfk_transformer.export.runtime.onnx_readers import OnnxScorer
+from tfk_transformer.export.runtime.onnx_runtime import OnnxScorer
 from tfk_transformer.export.runtime.opening import load
 from tfk_transformer.export.runtime.sessions import METADATA
 

@@ -15,9 +15,9 @@ from tfk_transformer.config.model_options import TransformerConfig
 from tfk_transformer.config.search_settings import SearchSettings
 from tfk_transformer.export import parity
 from tfk_transformer.export.exporting import export
-from tfk_transformer.export.runtime.onnx_readers import OnnxStreamer, OnnxTranslator
+from tfk_transformer.export.runtime.onnx_runtime import OnnxStreamer, OnnxTranslator
 from tfk_transformer.export.runtime.opening import load
-from tfk_transformer.export.runtime.saved_model_readers import SavedModelTranslator
+from tfk_transformer.export.runtime.saved_model_runtime import SavedModelTranslator
 from tfk_transformer.export.to_saved_model.writer import write_saved_model
 from tfk_transformer.inference.signatures import TRANSLATE
 from tfk_transformer.inference.streaming import join_pieces, next_tokens
@@ -170,7 +170,7 @@ def test_stream_runs_without_tensorflow(exported, tmp_path):
 import sys
 missing = "tensorflow keras tensorflow_text tf2onnx onnx pydantic sentencepiece".split()
 sys.modules.update(dict.fromkeys(missing))
-from tfk_transformer.export.runtime.onnx_readers import OnnxStreamer
+from tfk_transformer.export.runtime.onnx_runtime import OnnxStreamer
 print(*OnnxStreamer(sys.argv[1], threads=1).stream("forty-two"), sep="|")
 """
     done = subprocess.run([sys.executable, "-c", code, tmp_path], capture_output=True, text=True)

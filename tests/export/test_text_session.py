@@ -8,8 +8,8 @@ import onnx
 import pytest
 
 from tfk_transformer.export.runtime import sessions
-from tfk_transformer.export.runtime.mapped_weights import graph_with_external_weights
-from tfk_transformer.export.runtime.onnx_readers import OnnxTranslator
+from tfk_transformer.export.runtime.onnx_runtime import OnnxTranslator
+from tfk_transformer.export.runtime.protobuf import graph_with_external_weights
 from tfk_transformer.export.runtime.text_session import TextSession, without_text_operators
 
 TEXTS = 10_000

@@ -11,7 +11,7 @@ from random_translators import of_transformer
 from test_marian import Case, padded
 
 from tfk_transformer.constants import END_ID, START_ID, UNKNOWN_ID
-from tfk_transformer.export.to_libraries.marian_files import write_marian
+from tfk_transformer.export.to_libraries.hugging_face_files import write_marian
 from tfk_transformer.importing.model_import import import_model
 from tfk_transformer.tokenizers.subword_tokenizer import SubwordTokenizer
 

@@ -26,7 +26,9 @@ from test_vocabulary import random_texts
 from tiers import with_long
 
 from tfk_transformer.constants import END_ID, START_ID, UNKNOWN_ID
-from tfk_transformer.export.to_libraries.m2m100_files import write_m2m100 as write_m2m100_again
+from tfk_transformer.export.to_libraries.hugging_face_files import (
+    write_m2m100 as write_m2m100_again,
+)
 from tfk_transformer.importing.model_import import import_model
 
 torch = pytest.importorskip("torch")

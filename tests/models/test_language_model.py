@@ -212,9 +212,9 @@ def test_bundle_continues_alike(continuer, tmp_path):
 @pytest.mark.long
 def test_export_continues_alike(continuer, tmp_path):
     from tfk_transformer.export.exporting import export
-    from tfk_transformer.export.runtime.onnx_readers import OnnxScorer
+    from tfk_transformer.export.runtime.onnx_runtime import OnnxScorer
     from tfk_transformer.export.runtime.opening import load
-    from tfk_transformer.export.runtime.saved_model_readers import SavedModelTranslator
+    from tfk_transformer.export.runtime.saved_model_runtime import SavedModelTranslator
 
     figures = export(continuer, tmp_path / "export")
     assert figures["ids"] == "equal"

@@ -27,7 +27,7 @@ from changed_models import (
 from forked_programs import run_program
 
 from tfk_transformer.export.exporting import export
-from tfk_transformer.export.runtime.onnx_readers import OnnxTranslator
+from tfk_transformer.export.runtime.onnx_runtime import OnnxTranslator
 from tfk_transformer.layers.attention import MultiHeadAttention
 from tfk_transformer.models.ensemble import Ensemble
 from tfk_transformer.models.reproduction.difference import difference_from

@@ -18,14 +18,13 @@ from tfk_transformer.datasets.numbers import spell
 from tfk_transformer.export import parity
 from tfk_transformer.export.exporting import _exact_float32, export
 from tfk_transformer.export.runtime import sessions
-from tfk_transformer.export.runtime.onnx_readers import OnnxClassifier, OnnxTranslator
-from tfk_transformer.export.runtime.saved_model_readers import (
+from tfk_transformer.export.runtime.onnx_runtime import OnnxClassifier, OnnxTranslator
+from tfk_transformer.export.runtime.saved_model_runtime import (
     SavedModelClassifier,
     SavedModelTranslator,
 )
 from tfk_transformer.export.runtime.sessions import open_session
-from tfk_transformer.export.to_saved_model.warm_up import WARM_UP
-from tfk_transformer.export.to_saved_model.writer import write_saved_model
+from tfk_transformer.export.to_saved_model.writer import WARM_UP, write_saved_model
 from tfk_transformer.inference.signatures import TRANSLATE
 from tfk_transformer.models.classifier import Classifier
 from tfk_transformer.models.transformer import Transformer
@@ -394,14 +393,14 @@ def test_parity_in_json_and_metadata(classifier, files):
 
 
 def test_differing_file_is_not_written(classifier, tmp_path, monkeypatch):
-    from tfk_transformer.export import classifier_files
+    from tfk_transformer.export import model_files
 
     def write_another(other, functions, *arguments, **constants):
         another = TextClassifier(other.model, other.tokenizer, other.labels[::-1])
         write(another, another.functions, *arguments, **constants)
 
-    write = classifier_files.write_saved_model
-    monkeypatch.setattr(classifier_files, "write_saved_model", write_another)
+    write = model_files.write_saved_model
+    monkeypatch.setattr(model_files, "write_saved_model", write_another)
     with pytest.raises(
         parity.ParityError,
         match=(
@@ -449,7 +448,7 @@ ONNX = """
 import sys
 for name in ("tensorflow", "keras", "tensorflow_text", "tf2onnx", "onnx", "pydantic"):
     sys.modules[name] = None
-from tfk_transformer.export.runtime.onnx_readers import OnnxClassifier
+from tfk_transformer.export.runtime.onnx_runtime import OnnxClassifier
 results = OnnxClassifier(sys.argv[1]).classify(["zweiundvierzig", "forty-two"])
 print([result.label for result in results])
 """

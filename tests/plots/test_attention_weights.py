@@ -15,7 +15,7 @@ from random_translators import of_transformer, translator_of
 
 import tfk_transformer as tfk
 from tfk_transformer.constants import START_ID
-from tfk_transformer.export.runtime.onnx_readers import OnnxScorer
+from tfk_transformer.export.runtime.onnx_runtime import OnnxScorer
 from tfk_transformer.models.language_model import LanguageModel
 from tfk_transformer.pipelines.translator import Translator
 from tfk_transformer.plots import AttentionWeights, attention_figure, attention_of, attention_page

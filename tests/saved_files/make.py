@@ -17,7 +17,7 @@ from sentencepiece.sentencepiece_model_pb2 import ModelProto
 
 from tfk_transformer import Recipe, Translator, export, train
 from tfk_transformer.datasets.numbers import spell
-from tfk_transformer.export.runtime.onnx_readers import OnnxTranslator
+from tfk_transformer.export.runtime.onnx_runtime import OnnxTranslator
 
 HERE = Path(__file__).parent
 SIZES = {"model_dim": 16, "ff_dim": 24, "num_heads": 2, "encoder_layers": 1, "decoder_layers": 1}

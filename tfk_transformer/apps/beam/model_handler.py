@@ -7,7 +7,7 @@ from typing import Any
 
 from apache_beam.ml.inference.base import ModelHandler, PredictionResult
 
-from tfk_transformer.export.runtime.onnx_readers import OnnxTranslator
+from tfk_transformer.export.runtime.onnx_runtime import OnnxTranslator
 from tfk_transformer.text.outcome import Outcome
 from tfk_transformer.text.results import Translation
 

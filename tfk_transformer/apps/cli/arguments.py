@@ -265,7 +265,7 @@ def prepare(model: Path) -> None:
     If no model exists at `model`, TensorFlow is not loaded, and opening `model` fails with a clear
     error.
     """
-    from tfk_transformer.export.model_paths import model_kind, newest_model
+    from tfk_transformer.export.runtime.opening import model_kind, newest_model
 
     if model_kind(newest_model(model)) in ("SavedModel", "bundle"):
         load_tensorflow()

@@ -108,8 +108,7 @@ def command(
     from tfk_transformer.apps.server.running import serve
 
     prepare(model)
-    from tfk_transformer.export.model_paths import model_kind
-    from tfk_transformer.export.runtime.opening import load
+    from tfk_transformer.export.runtime.opening import load, model_kind
 
     default = None
     if model_kind(model) == "ONNX":
