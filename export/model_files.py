@@ -41,8 +41,7 @@ from tfk_transformer.export.runtime.sessions import open_session
 from tfk_transformer.export.to_onnx import onnx_models
 from tfk_transformer.export.to_onnx.calibration import observe_rows
 from tfk_transformer.export.to_onnx.layer_operators.layer_nodes import Profile, int8_profile
-from tfk_transformer.export.to_onnx.model_card import describe, model_card
-from tfk_transformer.export.to_onnx.onnx_file import OnnxFiles
+from tfk_transformer.export.to_onnx.onnx_file import OnnxFiles, describe, model_card
 from tfk_transformer.export.to_saved_model.writer import write_saved_model, write_warm_up
 from tfk_transformer.inference.signatures import CLASSIFIER_SAVED_MODEL, SAVED_MODEL, TOKENIZE
 from tfk_transformer.pipelines.text_classifier import TextClassifier

@@ -361,7 +361,7 @@ def start(folder: Path) -> None:
     from tfk_transformer.export.runtime import onnx_runtime, opening  # noqa: F401
     from tfk_transformer.importing import model_import  # noqa: F401
     from tfk_transformer.pipelines import translator  # noqa: F401
-    from tfk_transformer.search import translation_functions  # noqa: F401
+    from tfk_transformer.search import model_functions  # noqa: F401
 
 
 def main() -> int:

@@ -5,7 +5,7 @@ files.
 import tensorflow as tf
 
 from tfk_transformer.config.search_settings import SETTING_DTYPES, SearchSettings
-from tfk_transformer.search.limits import Limits
+from tfk_transformer.search.search_state import Limits
 
 LIMIT_SPECS = Limits(**{name: tf.TensorSpec([], dtype) for name, dtype in SETTING_DTYPES.items()})
 

@@ -15,11 +15,10 @@ from tfk_transformer.config.layer_options import LayerOptions
 from tfk_transformer.constants import PAD_ID, START_ID
 from tfk_transformer.export.runtime.sessions import open_session
 from tfk_transformer.export.to_onnx.conversion import IR_VERSION, OPSET
-from tfk_transformer.export.to_onnx.layer_operators.decoder_operators import write_step
-from tfk_transformer.export.to_onnx.layer_operators.encoder_operators import write_read
-from tfk_transformer.export.to_onnx.layer_operators.onnx_attention import StandardAttention
+from tfk_transformer.export.to_onnx.layer_operators.mixers import StandardAttention
 from tfk_transformer.export.to_onnx.layer_operators.onnx_matmul import Float32MatMul, GetConstant
 from tfk_transformer.export.to_onnx.layer_operators.operator_writer import OperatorWriter
+from tfk_transformer.export.to_onnx.layer_operators.stacks import write_read, write_step
 from tfk_transformer.export.to_onnx.layer_operators.weight_rounding import RowStatistics
 from tfk_transformer.export.to_onnx.onnx_file import save
 from tfk_transformer.inference.step_tensors import cache_shapes, memory_shapes
@@ -36,14 +35,7 @@ JOINED_BYTES = 2**26  # bytes of rows whose statistics are computed together
 
 
 class ObservedMatMul(Float32MatMul):
-    """Writes products in float32, and records the values of the rows.
-
-    Args:
-        op: see `Float32MatMul`.
-        constant: see `Float32MatMul`.
-        prefix: see `Float32MatMul`.
-        observed: the rows are added to this dictionary.
-    """
+    """Writes products in float32, and adds the values of their rows to `observed`."""
 
     def __init__(self, op: TapeBuilder, constant: GetConstant, prefix: str, observed: Observed):
         super().__init__(op, constant, prefix)
@@ -52,14 +44,14 @@ class ObservedMatMul(Float32MatMul):
     def multiply(
         self, x: ir.Value, name: str, matrix: np.ndarray, bias: np.ndarray | None = None
     ) -> ir.Value:
-        """Multiply rows (R, rows) by a matrix (rows, columns) and add a bias (columns,)."""
+        """See `Float32MatMul.multiply`."""
         self.observed[name] = x
         return super().multiply(x, name, matrix, bias)
 
     def multiply_by_table(
         self, x: ir.Value, name: str, table: np.ndarray, bias: np.ndarray | None = None
     ) -> ir.Value:
-        """Multiply rows (R, D) by an embedding table (vocab_size, D), as `Float32MatMul` does."""
+        """See `Float32MatMul.multiply_by_table`."""
         self.observed[f"output/{name}"] = x
         return super().multiply_by_table(x, name, table, bias)
 
@@ -86,8 +78,8 @@ class ObservedGraph:
         graph = ir.Graph(inputs, [], nodes=[], opset_imports={"": OPSET}, name="observed")
         weights = {name: np.asarray(weight) for name, weight in model.named_weights.items()}
         matmul = functools.partial(ObservedMatMul, observed=observed)
-        writer = OperatorWriter(graph, model.config, options, weights, matmul)
-        results = write(writer, StandardAttention, *inputs)
+        writer = OperatorWriter(graph, model.config, options, weights, StandardAttention, matmul)
+        results = write(writer, *inputs)
         # The memory of all decoder layers is projected from the same rows.
         names: dict[ir.Value, tuple[str, ...]] = {}
         for name, value in observed.items():
@@ -116,15 +108,11 @@ class ObservedGraph:
 def observe_rows(
     model: TokenModel, sources: np.ndarray, targets: np.ndarray
 ) -> dict[str, RowStatistics]:
-    """Return the statistics of the rows that each matrix is multiplied by.
+    """Return the statistics of the rows that each matrix is multiplied by, by its name in the whole
+    model.
 
-    Args:
-        model: the model.
-        sources: int32 (N, S), tokens, end token and padding.
-        targets: int32 (N, T), the translations of the sources, in the same form.
-
-    Returns:
-        The statistics, by the name of the weights in the whole model.
+    Sources (N, S) and their translations, the targets (N, T), are int32 tokens, end token and
+    padding.
     """
     statistics: dict[str, RowStatistics] = {}
     for prefix, member in model.named_members().items():

@@ -2,7 +2,6 @@
 
 import contextlib
 import logging
-import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -12,8 +11,9 @@ if TYPE_CHECKING:
     from tensorflow.types.experimental import ConcreteFunction
     from tf2onnx.graph import Graph, Node
 
-# Domain and operators of the nodes that represent layers, see `templates.placeholder_model`.
+# Domain and operators of the nodes that represent layers, see `templates.building`.
 DOMAIN = "tfk_transformer"
+MEMBER = "member"  # the attribute of these nodes: the number of the member that has the layers
 READ = "Read"
 CACHE = "Cache"
 STEP = "Step"
@@ -65,8 +65,8 @@ def _convert_select(context: "Graph", node: "Node", name: str, arguments: list[o
 
 
 def _keep_layers(context: "Graph", node: "Node", name: str, arguments: list[object]) -> "Node":
-    """Keep a node that represents layers; see `templates.placeholder_model`."""
-    node.type = re.findall(rf"{DOMAIN}_([A-Z][a-z]+)", name)[0]
+    """Keep a node that represents layers. Its token is the operator; see `templates.building`."""
+    node.type = node.get_attr_str("token")
     node.domain = DOMAIN
     return node
 

@@ -1,24 +1,54 @@
-"""Write ONNX files with metadata about their origin."""
+"""Write ONNX files with metadata: their origin, a sentence about the graph, and a model card."""
 
 import contextlib
 import itertools
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
+from typing import Any, TypeAlias
 
 import onnx
 import onnx_ir as ir
 
+from tfk_transformer.config.model_options import LANGUAGE_OPTIONS
 from tfk_transformer.config.record import Record
 from tfk_transformer.constants import END_ID, PAD_ID, START_ID, UNKNOWN_ID, __version__
 from tfk_transformer.export.file_names import external_weights
-from tfk_transformer.export.runtime.sessions import METADATA
-from tfk_transformer.export.to_onnx.conversion import OPSET, quietly
+from tfk_transformer.export.runtime.sessions import METADATA, MODEL_CARD
+from tfk_transformer.export.to_onnx.conversion import DOMAIN, OPSET, quietly
+from tfk_transformer.pipelines.text_classifier import TextClassifier
+from tfk_transformer.pipelines.translator import Translator
+from tfk_transformer.text.languages import Languages
 
 # Bytes of weights in a file: the limit of protobuf is 2**31, and the graph needs space too.
 MAX_PROTOBUF_BYTES = 2_000_000_000
 MAX_INLINE_BYTES = 256  # smaller weights, such as defaults of settings, are always in the file
+
+ModelCard: TypeAlias = dict[str, Any]  # JSON values by name, which depend on the model
+
+# Names of tasks, as model cards of Hugging Face have them, and the verb of each.
+TRANSLATION = "translation"
+TEXT_TO_TEXT = "text2text-generation"
+CONTINUATION = "text-generation"
+CLASSIFICATION = "text-classification"
+VERBS = {TRANSLATION: "Translates", TEXT_TO_TEXT: "Transforms", CONTINUATION: "Continues"}
+
+# The sentence about each graph, by its name. Viewers show it as the graph's description.
+SENTENCES = {
+    "translate": "{verb} texts{direction}; the tokenizers and the beam search are in the graph.",
+    "generate": "{verb} token ids{direction}; the beam search is in the graph.",
+    "score": "Computes the log-probability of each token of given target ids, and the attention.",
+    "tokenize": "Splits texts into the token ids that encoder.onnx or decoder_step.onnx reads.",
+    "encode": "Encodes source ids into the memory that decoder_step.onnx reads.",
+    "decoder_step": "Computes one decoding step: logits, the next token and the next KV cache.",
+    "classify": "Classifies texts by {labels} labels.",
+    "probabilities": "Computes the probabilities of {labels} labels from token ids.",
+}
+
+# The facts about an imported model that its card has.
+ORIGIN = ("family", "name", "license", "revision", "source_text_prefix")
+LICENSE = "model_license"  # the key of the metadata; ONNX defines it
 
 
 class OnnxFiles:
@@ -108,3 +138,69 @@ def _external_weights(folder: Path, name: str | None, model: ir.Model) -> Iterat
     finally:
         for value, tensor in zip(values, tensors, strict=True):
             value.const_value = tensor
+
+
+def describe(models: Iterable[ir.Model], card: ModelCard) -> None:
+    """Write the producer, the version, the sentence about the graph and the model card into models.
+
+    The names of the graphs are those of `SENTENCES`.
+    """
+    source, target = (card.get(name) for name in LANGUAGE_OPTIONS)
+    values = {
+        "verb": VERBS.get(card["task"], ""),
+        "direction": f" from {source} to {target}" if source and target else "",
+        "labels": len(card.get("labels", ())),
+    }
+    # Programs read these without parsing JSON.
+    texts = {name: card[name] for name in LANGUAGE_OPTIONS if name in card}
+    if "license" in card:
+        texts[LICENSE] = card["license"]
+    for model in models:
+        model.producer_name = "tfk_transformer"
+        model.producer_version = __version__
+        model.domain = DOMAIN
+        model.model_version = 1
+        model.graph.doc_string = SENTENCES[model.graph.name].format_map(values)
+        described = {"description": model.graph.doc_string, **card}
+        model.metadata_props.update(texts)
+        model.metadata_props[MODEL_CARD] = json.dumps(described, ensure_ascii=False)
+
+
+def model_card(fitted: Translator | TextClassifier, has_int8_weights: bool = False) -> ModelCard:
+    """Return the facts about a model that a reader needs.
+
+    Facts that are unknown are left out, such as the license of a model that was not imported.
+    """
+    config = fitted.model.config
+    languages = Languages.of(config.model_dump())
+    task, text = _task_and_text(fitted, languages)
+    origin = {name: fitted.origin.get(name) for name in ORIGIN}
+    stated = {**origin, **dict(zip(LANGUAGE_OPTIONS, languages, strict=True))}
+    validation = {name: value for name, value in fitted.metrics.items() if name.startswith("val_")}
+    labels = {"labels": list(fitted.labels)} if isinstance(fitted, TextClassifier) else {}
+    return {
+        "task": task,
+        **{name: fact for name, fact in stated.items() if isinstance(fact, str)},
+        **labels,
+        "input": f"{text} of at most {config.max_length} tokens, including the end token",
+        "parameters": fitted.model.count_params(),
+        "weights": "8-bit integers" if has_int8_weights else "32-bit floats",
+        **({"metrics": validation} if validation else {}),
+        "written_by": f"tfk-transformer {__version__}",
+    }
+
+
+def _task_and_text(fitted: Translator | TextClassifier, languages: Languages) -> tuple[str, str]:
+    """Return the task of a model, and the text that it reads."""
+    if isinstance(fitted, TextClassifier):
+        return CLASSIFICATION, "one text"
+    config = fitted.model.config
+    continues = config.architecture == "decoder"
+    if not config.split_sentences:
+        text = "one text"
+    else:
+        text = "one prompt" if continues else "one sentence"
+    if continues:
+        return CONTINUATION, text
+    # Models that read whole texts, such as T5 and Pegasus, have other tasks, too.
+    return TRANSLATION if all(languages) or config.split_sentences else TEXT_TO_TEXT, text

@@ -34,6 +34,7 @@ from tfk_transformer.export.to_onnx.templates.expansion import (
     expand,
     ints,
     mean,
+    split_memory,
     write_read_nodes,
     write_step_nodes,
 )
@@ -58,6 +59,7 @@ from tfk_transformer.inference.signatures import (
     TensorSignature,
 )
 from tfk_transformer.inference.step_tensors import cache_shapes, memory_shapes
+from tfk_transformer.models.token_model import TokenModel
 from tfk_transformer.pipelines.text_classifier import TextClassifier
 from tfk_transformer.pipelines.translator import Translator
 from tfk_transformer.tokenizers.subword_tokenizer import SubwordTokenizer
@@ -70,10 +72,8 @@ if TYPE_CHECKING:
 def generate_graph(translator: Translator, profile: Profile | None = PORTABLE) -> ir.Model:
     """Return the model from source ids to target ids, `signatures.GENERATE`.
 
-    Args:
-        translator: the translator.
-        profile: `layer_nodes.PORTABLE`, or a result of `layer_nodes.int8_profile`. None: the
-            layers are not this package's, see `traced_layers`.
+    The profile is `layer_nodes.PORTABLE`, or a result of `layer_nodes.int8_profile`. None: the
+    layers are not this package's, see `traced_layers`.
     """
     outer = _expand("search", translator)
     model = _add_layers(outer, "generate", GENERATE, translator.model, profile)
@@ -139,11 +139,9 @@ def classify_graph(probabilities: ir.Model, classifier: TextClassifier) -> ir.Mo
 
 
 def step_graphs(translator: Translator, profile: Profile | None = PORTABLE) -> dict[str, ir.Model]:
-    """Return the models of the encoder and of the decoder step, with standard operators.
+    """Return the models of the functions "encode" and "decoder_step", with standard operators.
 
-    Returns:
-        The models by the name of their function, "encode" and "decoder_step". A model without an
-        encoder has only "decoder_step".
+    A model without an encoder has only "decoder_step".
     """
     config = translator.model.config
     models = {}
@@ -152,10 +150,9 @@ def step_graphs(translator: Translator, profile: Profile | None = PORTABLE) -> d
         models["encode"] = _add_layers(outer, "encode", encode, translator.model, profile)
     decoder_step = signatures.decoder_step(config)
     outer = _step_graph(decoder_step, translator)
-    models["decoder_step"] = _add_layers(
-        outer, "decoder_step", decoder_step, translator.model, profile
-    )
-    _set_defaults(models["decoder_step"].graph, translator.runtime.rules)
+    step = _add_layers(outer, "decoder_step", decoder_step, translator.model, profile)
+    _set_defaults(step.graph, translator.runtime.rules)
+    models["decoder_step"] = step
     return models
 
 
@@ -163,13 +160,11 @@ def _encoder_graph(signature: Signature, config: "TokenConfig") -> ir.Model:
     source_ids = _declare(ir.Value(), SOURCE_IDS)
     graph = ir.Graph([source_ids], [], nodes=[], opset_imports={"": OPSET})
     op = tape.Tape(graph)
-    memory = iter(_copy_values(op, write_read_nodes(op, config.members, source_ids)))
-    layers: list[ir.Value] = []
-    masks: list[ir.Value] = []
-    for member in config.members:
-        layers += itertools.islice(memory, 2 * member.decoder_layers)
-        masks.append(next(memory))
-    graph.outputs.extend(map(_declare, (*layers, masks[0]), signature.outputs))
+    memory = _copy_values(op, write_read_nodes(op, config.members, source_ids))
+    members = split_memory(config.members, memory)
+    layers = [value for member in members for value in member[:-1]]
+    mask = members[0][-1]  # the same for all members
+    graph.outputs.extend(map(_declare, (*layers, mask), signature.outputs))
     return ir.Model(graph, ir_version=IR_VERSION)
 
 
@@ -206,10 +201,8 @@ def _step_graph(signature: Signature, translator: Translator) -> ir.Model:
 
 
 def _step_tensors(op: tape.Tape, ids: ir.Value) -> list[ir.Value]:
-    """Return the inputs of a step for ids (N, T), each row of which is one hypothesis.
-
-    Returns:
-        The last tokens (N, 1), their position (), and a lineage that hides nothing (N, 1, 1, T).
+    """Return the inputs of a step for ids (N, T), each row of which is one hypothesis: the last
+    tokens (N, 1), their position (), and a lineage that hides nothing (N, 1, 1, T).
     """
     last = op.op("Slice", [ids, ints(op, -1), ints(op, np.iinfo("int64").max), ints(op, 1)])
     rows, length = (op.op("Shape", [ids], {"start": axis, "end": axis + 1}) for axis in range(2))
@@ -245,13 +238,9 @@ def _expand(
     packed: Mapping[str, list[ir.Value]] | None = None,
     **options: Any,
 ) -> ir.Model:
-    """Return the graph of a task around the layers of a translator's model.
+    """Return the graph of a task around the layers of a translator's model; see `expand`.
 
-    Args:
-        task: see `Template`.
-        translator: the translator.
-        packed: see `expand`.
-        **options: options of the template that do not follow from the translator.
+    The options are those of `Template` that do not follow from the translator.
     """
     config = translator.model.config
     functions = translator.functions
@@ -281,10 +270,11 @@ def _add_layers(
     profile: Profile | None,
 ) -> ir.Model:
     """Insert a model's layers into a graph, and give the graph a name and a signature."""
+    members = model.named_members() if isinstance(model, TokenModel) else {"": model}
     if profile is None:
-        insert_traced_layers(outer, model)
+        insert_traced_layers(outer, members)
     else:
-        insert_layers(outer, model, profile)
+        insert_layers(outer, members, profile)
     optimize(outer)
     _apply_signature(outer.graph.inputs, signature.inputs)
     _apply_signature(outer.graph.outputs, signature.outputs)

@@ -18,20 +18,14 @@ from tfk_transformer.export.to_onnx.conversion import (
     DECODE,
     DOMAIN,
     LOGITS,
+    MEMBER,
     READ,
     STEP,
     from_tensorflow,
 )
 from tfk_transformer.inference import signatures
-from tfk_transformer.inference.signatures import (
-    SOURCE_IDS,
-    TARGET_IDS,
-    Signature,
-    TensorSignature,
-)
+from tfk_transformer.inference.signatures import SOURCE_IDS, TARGET_IDS, Signature, TensorSignature
 from tfk_transformer.inference.step_tensors import cache_shapes, memory_shapes
-from tfk_transformer.models.configured_model import ConfiguredModel
-from tfk_transformer.models.token_model import TokenModel
 from tfk_transformer.search.decoder_step import StepFunctions, next_cache
 from tfk_transformer.search.signature_functions import Body, tf_function
 
@@ -47,64 +41,55 @@ STEP_INPUTS = (
 CANDIDATES = TensorSignature("candidates", "int32", ("n",))  # of a search with a shortlist
 
 
-def insert_traced_layers(outer: ir.Model, model: ConfiguredModel) -> None:
+def insert_traced_layers(outer: ir.Model, members: Mapping[str, Any]) -> None:
     """Replace the nodes that represent a model's layers by operators that tf2onnx converts.
 
-    Args:
-        outer: see `layer_nodes.insert_layers`.
-        model: the model.
+    See `layer_nodes.insert_layers`.
     """
-    named: dict[str, Any] = {"": model}
-    if isinstance(model, TokenModel):
-        named = model.named_members()
-    members = list(named.values())
     for node in outer.graph:
-        if node.domain == DOMAIN and node.op_type.startswith(DECODE):
-            _read_source(node)
+        if node.domain == DOMAIN and node.op_type == DECODE and len(node.inputs) > 1:
+            # A full pass reads the source, as the Keras model does, instead of the memory.
+            (source,) = node.inputs[1].producer().inputs
+            node.resize_inputs(2)
+            node.replace_input_with(1, source)
     passes.RemoveUnusedNodesPass()(outer)
-    weights = [_add_weights(outer.graph, *item) for item in named.items()]
+    weights = [_add_weights(outer.graph, *item) for item in members.items()]
     for node in [node for node in outer.graph.all_nodes() if node.domain == DOMAIN]:
-        layers, number = node.op_type.split("_")
-        function = FUNCTIONS[layers](members[int(number)], len(node.inputs))
-        _replace(outer.graph, node, function, weights[int(number)])
+        number = node.attributes[MEMBER].as_int()
+        member = list(members.values())[number]
+        function = FUNCTIONS[node.op_type](member, len(node.inputs))
+        _replace(outer.graph, node, f"{node.op_type}_{number}", function, weights[number])
     outer.opset_imports.pop(DOMAIN, None)
     # Tables of positions, which several nodes may read.
     passes.DeduplicateHashedInitializersPass()(outer)
     passes.NameFixPass()(outer)
 
 
-def _add_weights(graph: ir.Graph, prefix: str, member: ConfiguredModel) -> Weights:
+def _add_weights(graph: ir.Graph, prefix: str, member: Any) -> Weights:
     """Add the weights of a member to a graph."""
     weights = {}
     for number, (name, variable) in enumerate(member.named_weights.items()):
-        value = ir.Value(
-            name=f"{prefix}{name}", const_value=ir.tensor(keras.ops.convert_to_numpy(variable))
-        )
+        tensor = ir.tensor(keras.ops.convert_to_numpy(variable))
+        value = ir.Value(name=f"{prefix}{name}", const_value=tensor)
         graph.register_initializer(value)
         weights[f"weight_{number}"] = (variable, value)
     return weights
 
 
-def _read_source(decode: ir.Node) -> None:
-    """Let a full pass read the source, as the Keras model does, instead of the memory."""
-    if len(decode.inputs) > 1:
-        (source,) = decode.inputs[1].producer().inputs
-        decode.resize_inputs(2)
-        decode.replace_input_with(1, source)
-
-
-def _replace(outer: ir.Graph, node: ir.Node, function: Function, weights: Weights) -> None:
+def _replace(
+    outer: ir.Graph, node: ir.Node, name: str, function: Function, weights: Weights
+) -> None:
     """Replace a node by the nodes of a converted function, whose constants move to `outer`."""
     body, signature = function
-    converted = _convert(body, signature, {name: weight for name, (weight, _) in weights.items()})
+    converted = _convert(body, signature, {key: weight for key, (weight, _) in weights.items()})
     names = [tensor.name for tensor in signature.inputs]
     values = dict(zip(names, node.inputs, strict=True)) | {
-        name: value for name, (_, value) in weights.items()
+        key: value for key, (_, value) in weights.items()
     }
     for value in converted.inputs:
         ir.convenience.replace_all_uses_with(value, values[value.name])
-    for name, constant in converted.initializers.items():
-        moved = ir.Value(name=f"{node.op_type}/{name}", const_value=constant.const_value)
+    for key, constant in converted.initializers.items():
+        moved = ir.Value(name=f"{name}/{key}", const_value=constant.const_value)
         outer.register_initializer(moved)
         ir.convenience.replace_all_uses_with(constant, moved)
     by_name = {value.name: value for value in converted.outputs}

@@ -8,10 +8,9 @@ import tensorflow as tf
 
 from tfk_transformer.array_types import Tensor
 from tfk_transformer.config.search_settings import SETTING_DTYPES
-from tfk_transformer.search.limits import Limits
+from tfk_transformer.search.model_functions import TranslationFunctions
 from tfk_transformer.search.scoring import Scores
-from tfk_transformer.search.search_state import Hypotheses
-from tfk_transformer.search.translation_functions import TranslationFunctions
+from tfk_transformer.search.search_state import Hypotheses, Limits
 
 IDS = tf.TensorSpec([None, None], tf.int32)
 # The search settings, scalars in the order of `SearchSettings`.

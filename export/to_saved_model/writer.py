@@ -17,8 +17,7 @@ from tfk_transformer.search.signature_functions import TensorFlowFunction, signa
 if TYPE_CHECKING:
     from tfk_transformer.pipelines.text_classifier import TextClassifier
     from tfk_transformer.pipelines.translator import Translator
-    from tfk_transformer.search.classification_functions import ClassificationFunctions
-    from tfk_transformer.search.translation_functions import TranslationFunctions
+    from tfk_transformer.search.model_functions import ClassificationFunctions, TranslationFunctions
 
 # The path that TensorFlow Serving reads, in the folder of a SavedModel.
 WARM_UP = Path("assets.extra") / "tf_serving_warmup_requests"

@@ -36,7 +36,7 @@ from tfk_transformer.export.to_libraries.hugging_face_files import write_marian
 from tfk_transformer.importing.model_import import import_model
 from tfk_transformer.models.transformer import Transformer
 from tfk_transformer.pipelines.translator import Translator
-from tfk_transformer.search.limits import Limits
+from tfk_transformer.search.search_state import Limits
 from tfk_transformer.tokenizers.subword_tokenizer import SubwordTokenizer
 
 pytestmark = pytest.mark.filterwarnings(

@@ -18,8 +18,7 @@ from tfk_transformer.export.exporting import with_shortlist
 from tfk_transformer.export.inspection import inspect
 from tfk_transformer.export.runtime.onnx_runtime import OnnxTranslator
 from tfk_transformer.export.runtime.sessions import open_session
-from tfk_transformer.export.to_onnx.model_card import describe, model_card
-from tfk_transformer.export.to_onnx.onnx_file import OnnxFiles
+from tfk_transformer.export.to_onnx.onnx_file import OnnxFiles, describe, model_card
 from tfk_transformer.export.to_onnx.onnx_models import (
     classify_graph,
     generate_graph,

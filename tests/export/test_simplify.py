@@ -3,8 +3,7 @@ import onnx_ir as ir
 import pytest
 from onnx_ir import tape
 
-from tfk_transformer.export.to_onnx.optimize import optimize
-from tfk_transformer.export.to_onnx.simplify import share, simplify
+from tfk_transformer.export.to_onnx.optimize import optimize, share, simplify
 
 
 @pytest.fixture

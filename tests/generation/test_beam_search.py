@@ -13,10 +13,10 @@ from tfk_transformer.config.search_settings import SearchSettings, length_penalt
 from tfk_transformer.constants import END_ID
 from tfk_transformer.models.search_steps import Step
 from tfk_transformer.models.transformer import Transformer
-from tfk_transformer.search.beam_search import beam_search
-from tfk_transformer.search.limits import Limits
+from tfk_transformer.search.beam_search import BeamSearch
 from tfk_transformer.search.next_token import NEG_INF
-from tfk_transformer.search.search_state import SearchInputs
+from tfk_transformer.search.search_state import Limits
+from tfk_transformer.search.vocabulary import VocabularyBlocks
 
 VOCAB = 7
 SCRIPT = st.integers(0, 2**32 - 1)
@@ -36,8 +36,8 @@ def scripted_step(table):
     return step
 
 
-def no_source(sentences):
-    return SearchInputs((tf.range(sentences),), tf.zeros([sentences, 0], tf.bool))
+def search(step, limits, vocab_size=VOCAB):
+    return BeamSearch(step, limits, VocabularyBlocks.of(vocab_size))
 
 
 def limits(beam_size=1, n_best=1, **settings):
@@ -63,8 +63,9 @@ def limits(beam_size=1, n_best=1, **settings):
     autograph=False,
 )
 def scripted_search(table, longest, limits, prefix):
-    source = no_source(tf.shape(table)[0])
-    return beam_search(scripted_step(table), [], source, longest, limits, prefix)
+    sentences = tf.shape(table)[0]
+    memory, no_source = (tf.range(sentences),), tf.zeros([sentences, 0], tf.bool)
+    return search(scripted_step(table), limits).run([], memory, no_source, longest, prefix)
 
 
 def searched(table, beam_size, n_best=1, length_penalty=0.0, max_length=4, prefix=None, **settings):
@@ -301,8 +302,9 @@ def test_coverage_counts_attention():
         return scripted._replace(attention=tf.gather(attention, beams.ids[:, :, -1]))
 
     wanted = limits(VOCAB**4, 7, coverage_penalty=0.3)
-    found = beam_search(
-        step, [], SearchInputs((tf.range(1),), tf.constant(real)), tf.constant([4]), wanted
+    no_prefix = tf.zeros([1, 0], tf.int32)
+    found = search(step, wanted).run(
+        [], (tf.range(1),), tf.constant(real), tf.constant([4]), no_prefix
     )
     expected = []
     for score, tokens in all_hypotheses(table[0], 0.0, 4):
@@ -451,8 +453,9 @@ def test_cached_scores_equal_full_pass():
     model.set_weights([weight * 3 for weight in model.get_weights()])
     source, beams = np.array([[5, 7, 2, 0], [6, 4, 9, 2]], "int32"), 4
     step, first_cache, memory = model.start_search(source)
-    read = SearchInputs(memory, source != 0)
-    found = beam_search(step, first_cache(2), read, tf.constant([6, 6]), limits(beams, beams))
+    found = search(step, limits(beams, beams), config.target_vocab_size).run(
+        first_cache(2), memory, source != 0, tf.constant([6, 6]), tf.zeros([2, 0], tf.int32)
+    )
     # The first step keeps as many first tokens as there are beams. Fewer are left: some beams were
     # replaced by branches of others.
     assert all(len(set(ids[:, 0])) < beams for ids in found.ids.numpy())

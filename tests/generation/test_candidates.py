@@ -16,9 +16,13 @@ from tfk_transformer.models.ensemble import Ensemble
 from tfk_transformer.models.search_steps import Step
 from tfk_transformer.models.transformer import Transformer
 from tfk_transformer.pipelines.translator import Translator
-from tfk_transformer.search.beam_search import beam_search
-from tfk_transformer.search.candidates import CANDIDATE_BLOCK, Candidates, find_candidates
-from tfk_transformer.search.search_state import SearchInputs
+from tfk_transformer.search.beam_search import BeamSearch
+from tfk_transformer.search.vocabulary import (
+    CANDIDATE_BLOCK,
+    Candidates,
+    VocabularyBlocks,
+    find_candidates,
+)
 from tfk_transformer.tokenizers.subword_tokenizer import SubwordTokenizer
 
 WIDE = 200  # tokens of a vocabulary of several blocks
@@ -98,10 +102,9 @@ def searched(scores, limits, candidates=None):
             logits = tf.gather(logits, candidates.tokens, axis=2)
         return Step(logits, cache, tf.zeros([*tf.unstack(tf.shape(tokens)), 0]))
 
-    hidden = candidates.mask if candidates else ()
-    source = SearchInputs((tf.range(4),), tf.zeros([4, 0], tf.bool), hidden)
-    longest, prefix = tf.constant(LONGEST), tf.constant(PREFIX)
-    return beam_search(step, [], source, longest, limits, prefix, candidates)
+    search = BeamSearch(step, limits, VocabularyBlocks.of(WIDE), candidates)
+    memory, no_source = (tf.range(4),), tf.zeros([4, 0], tf.bool)
+    return search.run([], memory, no_source, tf.constant(LONGEST), tf.constant(PREFIX))
 
 
 @pytest.fixture(scope="module")

@@ -14,11 +14,11 @@ from tfk_transformer.config.model_options import LanguageModelConfig, Transforme
 from tfk_transformer.constants import END_ID
 from tfk_transformer.models.language_model import LanguageModel
 from tfk_transformer.models.transformer import Transformer
-from tfk_transformer.search.scoring import join, without_end
-from tfk_transformer.search.translation_functions import (
+from tfk_transformer.search.model_functions import (
     ContinuationFunctions,
     TranslationFunctions,
 )
+from tfk_transformer.search.scoring import join, without_end
 
 # Each size is a prime of its own, so that swapped axes cannot pass.
 SIZES = {

@@ -11,7 +11,7 @@ from test_ctranslate2_folder import rows_of_texts
 from tfk_transformer.config.search_settings import SearchSettings
 from tfk_transformer.constants import END_ID, PAD_ID
 from tfk_transformer.importing.model_import import import_model
-from tfk_transformer.search.limits import Limits
+from tfk_transformer.search.search_state import Limits
 
 ctranslate2 = pytest.importorskip("ctranslate2")
 torch = pytest.importorskip("torch")

@@ -34,7 +34,7 @@ from tfk_transformer.importing.ctranslate2_folder.binary_file import open_binary
 from tfk_transformer.importing.ctranslate2_folder.token_files import read_vocabularies
 from tfk_transformer.importing.model_import import import_model
 from tfk_transformer.pipelines.translator import Translator
-from tfk_transformer.search.limits import Limits
+from tfk_transformer.search.search_state import Limits
 from tfk_transformer.tokenizers.subword_tokenizer import SubwordTokenizer
 
 pytest.importorskip("ctranslate2")

@@ -211,7 +211,7 @@ def test_search_graph_matches_eager(translator, layers, beam_size):
     texts = ["one", "ninety"]
     found = one.translate(texts, beam_size=beam_size, max_length=7)
     source = one.source_tokenizer.graph_encode(np.array(texts))
-    from tfk_transformer.search.limits import Limits
+    from tfk_transformer.search.search_state import Limits
 
     eager = one.functions.generate(
         source, Limits(*SearchSettings(beam_size=beam_size, max_length=7).as_arrays().values())

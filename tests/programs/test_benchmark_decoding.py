@@ -21,7 +21,7 @@ from tfk_transformer.config.model_options import TransformerConfig
 from tfk_transformer.data.shortlist import Shortlist
 from tfk_transformer.export.exporting import export, with_shortlist
 from tfk_transformer.models.transformer import Transformer
-from tfk_transformer.search.translation_functions import TranslationFunctions
+from tfk_transformer.search.model_functions import TranslationFunctions
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 SAVED = Path(__file__).parents[1] / "saved_files"

@@ -17,8 +17,7 @@ if TYPE_CHECKING:
     from tfk_transformer.data.shortlist import Shortlist
     from tfk_transformer.models.classifier import Classifier
     from tfk_transformer.models.token_model import TokenModel
-    from tfk_transformer.search.classification_functions import ClassificationFunctions
-    from tfk_transformer.search.translation_functions import TranslationFunctions
+    from tfk_transformer.search.model_functions import ClassificationFunctions, TranslationFunctions
     from tfk_transformer.tokenizers.subword_tokenizer import SubwordTokenizer
 
 
@@ -102,7 +101,7 @@ class KerasClassifierRuntime(KerasRuntime["ClassificationFunctions"]):
         self.labels = labels
 
     def _new_functions(self) -> "ClassificationFunctions":
-        from tfk_transformer.search.classification_functions import ClassificationFunctions
+        from tfk_transformer.search.model_functions import ClassificationFunctions
 
         return ClassificationFunctions(self.model, self.tokenizer, self.labels)
 
@@ -140,7 +139,7 @@ class KerasTranslatorRuntime(KerasRuntime["TranslationFunctions"]):
         self.architecture: str = model.config.architecture
 
     def _new_functions(self) -> "TranslationFunctions":
-        from tfk_transformer.search.translation_functions import (
+        from tfk_transformer.search.model_functions import (
             ContinuationFunctions,
             TranslationFunctions,
         )

@@ -26,7 +26,7 @@ from tfk_transformer.tokenizers.subword_tokenizer import SubwordTokenizer
 
 if TYPE_CHECKING:
     from tfk_transformer.models.classifier import Classifier
-    from tfk_transformer.search.classification_functions import ClassificationFunctions
+    from tfk_transformer.search.model_functions import ClassificationFunctions
 
 
 class TextClassifier(BaseClassifier, SavedAsBundle):

@@ -36,7 +36,7 @@ from tfk_transformer.tokenizers.subword_tokenizer import SubwordTokenizer
 if TYPE_CHECKING:
     from tfk_transformer.data.shortlist import Shortlist
     from tfk_transformer.models.token_model import TokenModel
-    from tfk_transformer.search.translation_functions import TranslationFunctions
+    from tfk_transformer.search.model_functions import TranslationFunctions
 
 MAX_PAIRS = 2000  # of a calibration: more would hardly change its four numbers
 

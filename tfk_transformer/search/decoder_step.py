@@ -17,10 +17,10 @@ from tfk_transformer.layers.attention import KeyValue
 from tfk_transformer.models.search_steps import Step, mean_log_probs
 from tfk_transformer.models.token_model import TokenModel
 from tfk_transformer.models.transformer import Memory
-from tfk_transformer.search.limits import Limits
-from tfk_transformer.search.next_token import choose
+from tfk_transformer.search.next_token import TokenChoice, num_next_tokens
+from tfk_transformer.search.search_state import Limits
 from tfk_transformer.search.signature_functions import TensorFlowFunction, tf_function
-from tfk_transformer.search.top_k import VocabularyBlocks
+from tfk_transformer.search.vocabulary import VocabularyBlocks
 
 
 class StepFunctions:
@@ -55,12 +55,10 @@ class StepFunctions:
         steps = self.steps(target_ids[:, -1:], tf.shape(target_ids)[1] - 1, tensors)
         logits = [step.logits for step in steps]
         vocabulary = VocabularyBlocks.of(self.members[0].config.target_vocab_size)
-        log_prob, token = choose_one(logits, target_ids[:, None], tensors, vocabulary)
         output = tf.cast(logits[0], tf.float32) if len(logits) == 1 else mean_log_probs(logits)
         return {
             "logits": output[:, 0],
-            "next_token": token,
-            "log_prob": log_prob,
+            **choose_one(vocabulary, target_ids, logits, **tensors),
             **next_cache(steps),
         }
 
@@ -71,39 +69,20 @@ class StepFunctions:
 
         `tensors` contains the memory and the cache.
         """
-        memories: list[Memory | None] = [None]  # of a decoder-only model
-        if "source_mask" in tensors:
-            mask = tensors["source_mask"]
-            memories = [Memory(layers, mask) for layers in self._memory(tensors)]
-        inputs = zip(self.members, self._cache(tensors), memories, strict=True)
-        return [
-            member.step(tokens, position, cache, memory, lineage)
-            for member, cache, memory in inputs
-        ]
-
-    def _memory(self, tensors: Tensors) -> list[list[KeyValue]]:
-        """Return the keys and values of each member's layers."""
-        return [
-            [self._key_value(f"memory_{i}", tensors) for i in numbers]
-            for numbers in self._layer_numbers()
-        ]
-
-    def _cache(self, tensors: Tensors) -> list[list[Tensor]]:
-        """Return the cache of each member's layers."""
-        return [
-            [
-                tensors[f"cache_{i}_state"]
-                if member.config.decoder_mixer == "ssru"
-                else self._key_value(f"cache_{i}", tensors)
-                for i in numbers
-            ]
-            for member, numbers in zip(self.members, self._layer_numbers(), strict=True)
-        ]
-
-    def _layer_numbers(self) -> list[Iterable[int]]:
-        """Return the numbers of each member's layers."""
-        numbers = itertools.count()
-        return [itertools.islice(numbers, member.config.decoder_layers) for member in self.members]
+        steps = []
+        numbers = itertools.count()  # of the layers of all members
+        for member in self.members:
+            layers = list(itertools.islice(numbers, member.config.decoder_layers))
+            memory = None  # of a decoder-only model
+            if "source_mask" in tensors:
+                keys_and_values = [self._key_value(f"memory_{i}", tensors) for i in layers]
+                memory = Memory(keys_and_values, tensors["source_mask"])
+            if member.config.decoder_mixer == "ssru":
+                cache = [tensors[f"cache_{i}_state"] for i in layers]
+            else:
+                cache = [self._key_value(f"cache_{i}", tensors) for i in layers]
+            steps.append(member.step(tokens, position, cache, memory, lineage))
+        return steps
 
     def _key_value(self, name: str, tensors: Tensors) -> KeyValue:
         return KeyValue(
@@ -129,30 +108,29 @@ def _by_name(name: str, members: Iterable[list[Tensor]]) -> Tensors:
 
 
 def choose_one(
-    logits: Tensor,
-    ids: Tensor,
-    settings: Tensors,
-    vocabulary: VocabularyBlocks,
-) -> tuple[Tensor, Tensor]:
+    vocabulary: VocabularyBlocks, target_ids: Tensor, logits: Tensor, **settings: Tensor
+) -> Tensors:
     """Choose the token with which a search of one beam would continue each row.
 
     Args:
-        logits: (N, 1, vocab_size); for an ensemble, a list of logits.
-        ids: int32 (N, 1, T), the start token and all tokens so far.
-        settings: tensors by name, which include the `STEP_SETTINGS`.
         vocabulary: the vocabulary of the logits.
+        target_ids: int32 (N, T), the start token and all tokens so far.
+        logits: (N, 1, vocab_size); for an ensemble, a list of logits.
+        **settings: tensors by name, which include the `STEP_SETTINGS`.
 
     Returns:
-        The tokens' log-probabilities, float32 (N,), and the tokens, int32 (N,).
+        int32 next_token (N,), and its float32 log_prob (N,).
     """
+    ids = target_ids[:, None]
     step_settings = {name: settings[name] for name in STEP_SETTINGS}
     limits = Limits(**{**SearchSettings(beam_size=1).as_numbers(), **step_settings})
     below_min_length = tf.fill([tf.shape(ids)[0], 1], tf.shape(ids)[2] < limits.min_length)
-    next_tokens = choose(logits, ids, limits, below_min_length, vocabulary)
+    k = num_next_tokens(limits, vocabulary.size)
+    next_tokens = TokenChoice(limits, vocabulary, below_min_length, k).choose(logits, ids)
     # Not the first of the next tokens, which may be excluded.
     best = tf.argmax(next_tokens.log_probs, axis=-1, output_type=tf.int32)
     log_prob, token = (tf.gather(values, best, batch_dims=2)[:, 0] for values in next_tokens)
-    return log_prob, token
+    return {"next_token": token, "log_prob": log_prob}
 
 
 def step_functions(model: TokenModel) -> dict[str, TensorFlowFunction]:

@@ -1,4 +1,8 @@
-"""The next tokens of each hypothesis and their log-probabilities: the top k, or a sample."""
+"""The next tokens of each hypothesis and their log-probabilities: the top k, or a sample.
+
+Letters of shapes: A sentences with M hypotheses each, a vocabulary of V tokens. The logits of an
+ensemble are a list, whose log-probabilities are averaged.
+"""
 
 from typing import NamedTuple
 
@@ -7,8 +11,8 @@ import tensorflow as tf
 from tfk_transformer.array_types import Tensor
 from tfk_transformer.constants import END_ID, PAD_ID
 from tfk_transformer.models.search_steps import mean_log_probs
-from tfk_transformer.search.limits import Limits
-from tfk_transformer.search.top_k import VocabularyBlocks, top_k_by_blocks
+from tfk_transformer.search.search_state import Limits
+from tfk_transformer.search.vocabulary import VocabularyBlocks, top_k_by_blocks
 
 # The log-probability of an excluded token. Below half of it, a hypothesis is missing.
 NEG_INF = -1e9
@@ -34,43 +38,6 @@ def num_next_tokens(limits: Limits, vocab_size: Tensor) -> Tensor:
     return tf.minimum(2 * limits.beam_size + NUM_EXCLUDED, vocab_size)
 
 
-def choose(
-    logits: Tensor,
-    ids: Tensor,
-    limits: Limits,
-    below_min_length: Tensor,
-    vocabulary: VocabularyBlocks,
-    k: Tensor | None = None,
-) -> NextTokens:
-    """Return the tokens that may follow each hypothesis.
-
-    Logits processors and sampling share one branch, so a search without them runs only one branch.
-
-    Args:
-        logits: (A, M, vocab_size). For an ensemble, a list of logits, whose log-probabilities are
-            averaged.
-        ids: int32 (A, M, t+1), the hypotheses, the start token first.
-        limits: search settings.
-        below_min_length: bool (A, 1), whether hypotheses are too short to end.
-        vocabulary: the vocabulary of the logits.
-        k: int32 (). Defaults to None: `num_next_tokens` of the whole vocabulary.
-    """
-    if k is None:
-        k = num_next_tokens(limits, vocabulary.size)
-    min_id = _min_allowed_id(below_min_length)
-
-    def unprocessed() -> NextTokens:
-        hidden = _hidden_below(min_id, vocabulary.size)
-        log_probs = mean_log_probs(_renormalized(logits, hidden, limits))
-        return _best(log_probs, min_id, limits, vocabulary, k)
-
-    return tf.cond(
-        uses_logits_processors(limits),
-        lambda: _choose_processed(logits, ids, limits, min_id, vocabulary, k),
-        unprocessed,
-    )
-
-
 def uses_logits_processors(limits: Limits) -> Tensor:
     """Return whether a setting requires logits processors or sampling: bool ()."""
     return (
@@ -80,45 +47,15 @@ def uses_logits_processors(limits: Limits) -> Tensor:
     )
 
 
-def choose_top_k(
-    logits: Tensor,
-    limits: Limits,
-    below_min_length: Tensor,
-    vocabulary: VocabularyBlocks,
-    k: Tensor,
-    candidate_mask: Tensor | None = None,
-) -> NextTokens:
-    """Return the same as `choose`, without logits processors, sampling and renormalization.
-
-    Args:
-        logits: see `choose`. With a shortlist, logits (A, M, n) of the candidates; the returned
-            ids are then indices of candidates.
-        limits: see `choose`.
-        below_min_length: see `choose`.
-        vocabulary: see `choose`. With a shortlist, the candidates.
-        k: see `choose`.
-        candidate_mask: with a shortlist, float32 (A, 1, n), see `Candidates`.
-    """
-    log_probs = _log_probs(logits, candidate_mask)
-    return _best(log_probs, _min_allowed_id(below_min_length), limits, vocabulary, k)
-
-
 def choose_best(
     logits: Tensor,
     below_min_length: Tensor,
     vocabulary: VocabularyBlocks,
-    candidate_mask: Tensor | None = None,
+    candidate_mask: Tensor | None,
 ) -> NextTokens:
-    """Return the most probable next token of each sentence's only hypothesis.
+    """Return the most probable next token of each sentence's only hypothesis: (A, 1) each.
 
-    Args:
-        logits: see `choose_top_k`, with M = 1.
-        below_min_length: bool (), whether the hypotheses are too short to end.
-        vocabulary: see `choose_top_k`.
-        candidate_mask: see `choose_top_k`.
-
-    Returns:
-        Tensors of the shape (A, 1).
+    The arguments are those of `TokenChoice.top_k`, with M = 1 and one `below_min_length`, bool ().
     """
     min_id = tf.where(below_min_length, END_ID + 1, MIN_ID)
     k = tf.minimum(1 + NUM_EXCLUDED, vocabulary.size)
@@ -127,112 +64,122 @@ def choose_best(
     return NextTokens(log_probs, tf.gather(ids, rank, batch_dims=1))
 
 
+class TokenChoice:
+    """Chooses the tokens that may follow each hypothesis of a step.
+
+    Args:
+        limits: search settings.
+        vocabulary: the tokens that the logits are of.
+        below_min_length: bool (A, 1), whether hypotheses are too short to end.
+        k: int32 (), `num_next_tokens`.
+    """
+
+    def __init__(
+        self, limits: Limits, vocabulary: VocabularyBlocks, below_min_length: Tensor, k: Tensor
+    ) -> None:
+        self.limits = limits
+        self.vocabulary = vocabulary
+        self.k = k
+        # int32 (A, 1, 1), the lowest id that is not excluded.
+        self.min_id = tf.where(below_min_length, END_ID + 1, MIN_ID)[:, :, None]
+
+    def choose(self, logits: Tensor, ids: Tensor) -> NextTokens:
+        """Choose with all settings.
+
+        Logits processors and sampling share one branch, so a search without them runs only one
+        branch.
+
+        Args:
+            logits: (A, M, V).
+            ids: int32 (A, M, t+1), the hypotheses, the start token first.
+        """
+
+        def unprocessed() -> NextTokens:
+            return self._best(mean_log_probs(self._renormalized(logits, self._hidden())))
+
+        return tf.cond(
+            uses_logits_processors(self.limits), lambda: self._processed(logits, ids), unprocessed
+        )
+
+    def top_k(self, logits: Tensor, candidate_mask: Tensor | None) -> NextTokens:
+        """Choose without logits processors, sampling and renormalization.
+
+        With a shortlist, the logits (A, M, n) and the returned ids are of the candidates, and the
+        mask is `Candidates.mask`, float32 (A, 1, n).
+        """
+        return self._best(_log_probs(logits, candidate_mask))
+
+    def _processed(self, logits: Tensor, ids: Tensor) -> NextTokens:
+        limits, vocab_size = self.limits, self.vocabulary.size
+        present = _token_mask(ids, limits.beam_size, vocab_size)
+        penalized = tf.nest.map_structure(
+            lambda part: _penalize_repetition(part, present, limits.repetition_penalty), logits
+        )
+        repeated = _repeated_ngrams(ids, limits, vocab_size)
+        hidden = tf.where(repeated, NEG_INF, self._hidden())
+        log_probs = mean_log_probs(self._renormalized(penalized, hidden))
+        allowed = tf.where(repeated, NEG_INF, log_probs)
+        position = tf.shape(ids)[2] - 1
+        return tf.cond(
+            tf.greater(limits.temperature, 0.0),
+            lambda: self._sample(log_probs, allowed, position),
+            lambda: self._best(allowed),
+        )
+
+    def _hidden(self) -> Tensor:
+        """Return a mask for logits, float32 (A, 1, V), which hides the lowest ids."""
+        lowest = tf.where(tf.range(END_ID + 1) < self.min_id, NEG_INF, 0.0)
+        return tf.pad(lowest, [[0, 0], [0, 0], [0, self.vocabulary.size - END_ID - 1]])
+
+    def _renormalized(self, logits: Tensor, hidden: Tensor) -> Tensor:
+        """Return logits (A, M, V) whose probabilities are those of the tokens that are not hidden.
+
+        Without the setting `renormalize_logits`, the logits stay.
+        """
+        hidden = tf.where(tf.equal(self.limits.renormalize_logits, 1), hidden, 0.0)
+        return tf.nest.map_structure(lambda part: tf.cast(part, tf.float32) + hidden, logits)
+
+    def _best(self, log_probs: Tensor) -> NextTokens:
+        """Return the k tokens with the greatest log-probabilities (A, M, V)."""
+        # Not the shape of the logits, which would be read at every step.
+        shape = [-1, self.limits.beam_size, self.k]
+        # All excluded tokens are in the first block.
+        num_blocks = tf.maximum(self.k - NUM_EXCLUDED, 1) + 1
+        top_k = top_k_by_blocks(log_probs, self.vocabulary, self.k, num_blocks)
+        best, ids = (tf.reshape(part, shape) for part in top_k)
+        return NextTokens(tf.where(ids < self.min_id, NEG_INF, best), ids)
+
+    def _sample(self, log_probs: Tensor, allowed: Tensor, position: Tensor) -> NextTokens:
+        """Sample one token for each hypothesis. The log-probability of the other k - 1 is
+        `NEG_INF`.
+
+        The largest of log-probabilities / temperature plus Gumbel noise is a sample from their
+        softmax.
+        """
+        limits, vocab_size = self.limits, self.vocabulary.size
+        possible = tf.range(vocab_size) >= self.min_id
+        scaled = tf.where(possible, allowed, NEG_INF) / limits.temperature
+        eligible = scaled >= _sampling_threshold(scaled, limits, vocab_size)
+        uniform = _uniform(limits.seed, position, tf.shape(allowed)[1], vocab_size)
+        noise = -tf.math.log(-tf.math.log(uniform))  # (M, V)
+        noisy = tf.where(eligible, scaled + noise, NEG_INF)
+        token = tf.argmax(noisy, axis=-1, output_type=tf.int32)[:, :, None]  # (A, M, 1)
+        log_prob = tf.gather(log_probs, token, batch_dims=2)
+        rest = [[0, 0], [0, 0], [0, self.k - 1]]
+        return NextTokens(tf.pad(log_prob, rest, constant_values=NEG_INF), tf.pad(token, rest))
+
+
 def _log_probs(logits: Tensor, candidate_mask: Tensor | None) -> Tensor:
-    """Return log-probabilities (A, M, V), or (A, M, n) of candidates; see `choose_top_k`."""
+    """Return log-probabilities (A, M, V), or (A, M, n) of candidates; see `TokenChoice.top_k`."""
     if candidate_mask is None:
         return mean_log_probs(logits)
     masked = tf.nest.map_structure(
-        lambda part: tf.cast(part, tf.float32) + candidate_mask * MASK_SCALE,
-        logits,
+        lambda part: tf.cast(part, tf.float32) + candidate_mask * MASK_SCALE, logits
     )
     return mean_log_probs(masked) + candidate_mask
 
 
-def _choose_processed(
-    logits: Tensor,
-    ids: Tensor,
-    limits: Limits,
-    min_id: Tensor,
-    vocabulary: VocabularyBlocks,
-    k: Tensor,
-) -> NextTokens:
-    """Return the same as `choose`, with logits processors and sampling."""
-    present = _token_mask(ids, limits.beam_size, vocabulary.size)
-    factor = limits.repetition_penalty
-    penalized = tf.nest.map_structure(
-        lambda part: _penalize_repetition(part, present, factor),
-        logits,
-    )
-    repeated = _repeated_ngrams(ids, limits, vocabulary.size)
-    hidden = tf.where(repeated, NEG_INF, _hidden_below(min_id, vocabulary.size))
-    log_probs = mean_log_probs(_renormalized(penalized, hidden, limits))
-    allowed = tf.where(repeated, NEG_INF, log_probs)
-    position = tf.shape(ids)[2] - 1
-    return tf.cond(
-        tf.greater(limits.temperature, 0.0),
-        lambda: _sample(log_probs, allowed, min_id, k, position, limits, vocabulary.size),
-        lambda: _best(allowed, min_id, limits, vocabulary, k),
-    )
-
-
-def _hidden_below(min_id: Tensor, vocab_size: Tensor) -> Tensor:
-    """Return a mask for logits, float32 (A, 1, V), which hides the lowest ids (A, 1, 1)."""
-    lowest = tf.where(tf.range(END_ID + 1) < min_id, NEG_INF, 0.0)
-    return tf.pad(lowest, [[0, 0], [0, 0], [0, vocab_size - END_ID - 1]])
-
-
-def _renormalized(logits: Tensor, hidden: Tensor, limits: Limits) -> Tensor:
-    """Return logits (A, M, V) whose probabilities are those of the tokens that are not hidden.
-
-    Without the setting `renormalize_logits`, the logits stay.
-    """
-    hidden = tf.where(tf.equal(limits.renormalize_logits, 1), hidden, 0.0)
-    return tf.nest.map_structure(lambda part: tf.cast(part, tf.float32) + hidden, logits)
-
-
-def _min_allowed_id(below_min_length: Tensor) -> Tensor:
-    """Return the lowest id that is not excluded, int32 (A, 1, 1)."""
-    return tf.where(below_min_length, END_ID + 1, MIN_ID)[:, :, None]
-
-
-def _best(
-    log_probs: Tensor,
-    min_id: Tensor,
-    limits: Limits,
-    vocabulary: VocabularyBlocks,
-    k: Tensor,
-) -> NextTokens:
-    """Return the k tokens with the greatest log-probabilities."""
-    # Not the shape of the logits, which would be read at every step.
-    shape = [-1, limits.beam_size, k]
-    # All excluded tokens are in the first block.
-    num_blocks = tf.maximum(k - NUM_EXCLUDED, 1) + 1
-    top_k = top_k_by_blocks(log_probs, vocabulary, k, num_blocks)
-    best, ids = (tf.reshape(part, shape) for part in top_k)
-    return NextTokens(tf.where(ids < min_id, NEG_INF, best), ids)
-
-
-def _sample(
-    log_probs: Tensor,
-    allowed: Tensor,
-    min_id: Tensor,
-    k: Tensor,
-    position: Tensor,
-    limits: Limits,
-    vocab_size: Tensor,
-) -> NextTokens:
-    """Sample one token for each hypothesis. The log-probability of the other k - 1 is `NEG_INF`.
-
-    The largest of log-probabilities / temperature plus Gumbel noise is a sample from their softmax.
-    """
-    possible = tf.range(vocab_size) >= min_id
-    scaled = tf.where(possible, allowed, NEG_INF) / limits.temperature
-    eligible = scaled >= _sampling_threshold(
-        scaled,
-        limits.top_k,
-        limits.top_p,
-        vocab_size,
-    )
-    uniform = _uniform(limits.seed, position, tf.shape(allowed)[1], vocab_size)
-    noise = -tf.math.log(-tf.math.log(uniform))  # (M, vocab_size)
-    noisy = tf.where(eligible, scaled + noise, NEG_INF)
-    token = tf.argmax(noisy, axis=-1, output_type=tf.int32)[:, :, None]  # (A, M, 1)
-    log_prob = tf.gather(log_probs, token, batch_dims=2)
-    rest = [[0, 0], [0, 0], [0, k - 1]]
-    return NextTokens(tf.pad(log_prob, rest, constant_values=NEG_INF), tf.pad(token, rest))
-
-
-def _sampling_threshold(scores: Tensor, top_k: Tensor, top_p: Tensor, vocab_size: Tensor) -> Tensor:
+def _sampling_threshold(scores: Tensor, limits: Limits, vocab_size: Tensor) -> Tensor:
     """Return the lowest score that may be sampled, (A, M, 1).
 
     It is the lowest among the best `top_k` tokens and among the fewest tokens whose probabilities
@@ -240,17 +187,14 @@ def _sampling_threshold(scores: Tensor, top_k: Tensor, top_p: Tensor, vocab_size
     """
     descending = tf.math.top_k(scores, k=vocab_size).values
     cumulative = tf.cumsum(tf.nn.softmax(descending), axis=-1, exclusive=True)
-    in_top_k = tf.range(vocab_size) < tf.where(tf.greater(top_k, 0), top_k, vocab_size)
-    eligible = in_top_k & (cumulative < top_p)
-    return tf.reduce_min(
-        tf.where(eligible, descending, tf.reduce_max(descending, axis=-1, keepdims=True)),
-        axis=-1,
-        keepdims=True,
-    )
+    top_k = tf.where(tf.greater(limits.top_k, 0), limits.top_k, vocab_size)
+    eligible = (tf.range(vocab_size) < top_k) & (cumulative < limits.top_p)
+    highest = tf.reduce_max(descending, axis=-1, keepdims=True)
+    return tf.reduce_min(tf.where(eligible, descending, highest), axis=-1, keepdims=True)
 
 
 def _uniform(seed: Tensor, position: Tensor, beams: Tensor, vocab_size: Tensor) -> Tensor:
-    """Return pseudo-random float32 (M, vocab_size) in (0, 1).
+    """Return pseudo-random float32 (M, V) in (0, 1).
 
     They depend only on the seed, the position and their indices. The random generators of the
     runtimes differ, but exported files take the seed as an input and must sample the same tokens
@@ -278,16 +222,12 @@ def _penalize_repetition(logits: Tensor, present: Tensor, factor: Tensor) -> Ten
     """
     logits = tf.cast(logits, tf.float32)
     factor = tf.cast(factor, tf.float32)
-    return tf.where(
-        present,
-        tf.where(logits > 0, logits / factor, logits * factor),
-        logits,
-    )
+    return tf.where(present, tf.where(logits > 0, logits / factor, logits * factor), logits)
 
 
 def _repeated_ngrams(ids: Tensor, limits: Limits, vocab_size: Tensor) -> Tensor:
     """Return which tokens would complete an n-gram that a hypothesis already contains: bool
-    (A, M, vocab_size).
+    (A, M, V).
 
     With an n-gram size of 0, these are none.
     """
@@ -299,32 +239,25 @@ def _repeated_ngrams(ids: Tensor, limits: Limits, vocab_size: Tensor) -> Tensor:
     padded = tf.pad(ids, [[0, 0], [0, 0], [context_size, 0]], constant_values=PAD_ID)
     # (n-grams, size - 1)
     indices = tf.range(length)[:, None] + tf.range(context_size)[None, :]
-    different = tf.cast(
-        tf.not_equal(tf.gather(padded, indices, axis=2), padded[:, :, None, length:]),
-        tf.int32,
-    )
+    different = tf.not_equal(tf.gather(padded, indices, axis=2), padded[:, :, None, length:])
     # (A, M, n-grams, size): onnxruntime cannot sum over an empty axis.
-    different = tf.pad(different, [[0, 0], [0, 0], [0, 0], [0, 1]])
+    different = tf.pad(tf.cast(different, tf.int32), [[0, 0], [0, 0], [0, 0], [0, 1]])
     same = tf.equal(tf.reduce_sum(different, axis=-1), 0)  # (A, M, n-grams)
     banned = tf.where(same & tf.greater(size, 0), ids, vocab_size)
     return _token_mask(banned, limits.beam_size, vocab_size)
 
 
 def _token_mask(ids: Tensor, beams: Tensor, vocab_size: Tensor) -> Tensor:
-    """Return which tokens of the vocabulary are in ids (A, M, n): bool (A, M, vocab_size).
+    """Return which tokens of the vocabulary are in ids (A, M, n): bool (A, M, V).
 
     M is `beams`. The id vocab_size stands for no token.
     """
     num_rows = tf.shape(ids)[0] * beams
     flat = tf.reshape(ids, [num_rows, -1])  # (A*M, n)
-    indices = tf.stack(  # (A*M, n, 2)
-        [tf.broadcast_to(tf.range(num_rows)[:, None], tf.shape(flat)), flat],
-        axis=-1,
-    )
-    ones = tf.ones(tf.shape(flat), tf.float32)
+    rows = tf.broadcast_to(tf.range(num_rows)[:, None], tf.shape(flat))
     mask = tf.tensor_scatter_nd_update(
         tf.zeros([num_rows, vocab_size + 1]),
-        indices,
-        ones,
+        tf.stack([rows, flat], axis=-1),  # (A*M, n, 2)
+        tf.ones(tf.shape(flat), tf.float32),
     )
     return tf.reshape(mask[:, :vocab_size] > 0, [-1, beams, vocab_size])

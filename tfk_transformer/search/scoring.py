@@ -24,52 +24,34 @@ class Scores(NamedTuple):
 
 
 def score_translations(model: TokenModel, source: Tensor, target: Tensor) -> Scores:
-    """Score pairs of ids; attention is the cross-attention.
-
-    Args:
-        model: with an encoder.
-        source: int32 (B, S), tokens and end token, padded.
-        target: int32 (B, T), tokens and end token, padded.
-    """
+    """Score pairs of ids (B, S) and (B, T), tokens and end token; attention is cross-attention."""
     decoded = model.decode({"source": source, "target": _after_start(target)}, training=False)
     return _scores(model, decoded.output, tf.stack(decoded.cross_weights, axis=1), target)
 
 
 def score_continuations(model: TokenModel, prompt: Tensor, target: Tensor) -> Scores:
-    """Score continuations; attention is the self-attention.
+    """Score continuations of prompts without end tokens (B, P); attention is self-attention.
 
     The attention is to P + T tokens: the start token, the prompt, and the target without its last
     token, with no padding between them.
-
-    Args:
-        model: without an encoder.
-        prompt: int32 (B, P), tokens, padded.
-        target: int32 (B, T), tokens and end token, padded.
     """
     rows = _after_start(join(prompt, target))[:, : model.config.max_length]  # (B, P+T)
     decoded = model.decode(rows, training=False)
     # The output at the prompt's last token predicts the target's first token.
-    positions = tf.minimum(  # (B, T)
-        count_tokens(prompt)[:, None] + tf.range(tf.shape(target)[1]),
-        tf.shape(rows)[1] - 1,
-    )
+    positions = count_tokens(prompt)[:, None] + tf.range(tf.shape(target)[1])
+    positions = tf.minimum(positions, tf.shape(rows)[1] - 1)  # (B, T)
     # (B, P+T, L, H, P+T)
     attention = tf.transpose(tf.stack(decoded.self_weights, axis=1), [0, 3, 1, 2, 4])
-    # (B, L, H, T, P+T)
-    attention = tf.transpose(
-        tf.gather(attention, positions, batch_dims=1),
-        [0, 2, 3, 1, 4],
-    )
+    attention = tf.gather(attention, positions, batch_dims=1)
+    attention = tf.transpose(attention, [0, 2, 3, 1, 4])  # (B, L, H, T, P+T)
     return _scores(model, tf.gather(decoded.output, positions, batch_dims=1), attention, target)
 
 
 def _scores(model: TokenModel, decoded: Tensor, attention: Tensor, target: Tensor) -> Scores:
     """Score the target from the decoder's outputs (B, T, D) that predict it."""
     # Not ReduceLogSumExp, which is many times slower in onnxruntime.
-    return Scores(
-        tf.gather(mean_log_probs(model.logits(decoded)), target, batch_dims=2),
-        attention,
-    )
+    log_probs = mean_log_probs(model.logits(decoded))
+    return Scores(tf.gather(log_probs, target, batch_dims=2), attention)
 
 
 def _after_start(ids: Tensor) -> Tensor:
@@ -95,9 +77,6 @@ def join(first: Tensor, second: Tensor) -> Tensor:
     columns = tf.range(total)[None, :]
     # The last column is padding.
     both = tf.pad(tf.concat([first, second], axis=1), [[0, 0], [0, 1]])
-    columns = tf.where(
-        columns < first_lengths,
-        columns,
-        tf.minimum(columns - first_lengths + length, total),
-    )
+    after_first = tf.minimum(columns - first_lengths + length, total)
+    columns = tf.where(columns < first_lengths, columns, after_first)
     return tf.gather(both, columns, batch_dims=1)

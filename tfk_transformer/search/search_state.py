@@ -1,14 +1,30 @@
-"""The data of a search: its inputs and results, and what its steps read and change."""
+"""The data of a search: its settings and results, and what its steps read and change."""
 
-import functools
-from typing import NamedTuple
+from collections import namedtuple
+from typing import NamedTuple, cast
 
 import tensorflow as tf
 
 from tfk_transformer.array_types import Tensor
-from tfk_transformer.config.search_settings import PENALTY_FORMS, length_penalty
-from tfk_transformer.search.limits import Limits
-from tfk_transformer.search.next_token import NEG_INF
+from tfk_transformer.config.search_settings import SETTING_DTYPES
+from tfk_transformer.constants import LENGTH_ALLOWANCE
+
+# The fields of `SearchSettings`. Type checkers do not support named tuples with computed fields.
+_Settings: Tensor = cast("Tensor", namedtuple("_Settings", SETTING_DTYPES))
+
+
+class Limits(_Settings):
+    """Search settings as tensors or Python numbers, in the order of `SearchSettings`.
+
+    See `SearchSettings.as_numbers`.
+    """
+
+    __slots__ = ()
+
+    def max_lengths(self, source_lengths: Tensor) -> Tensor:
+        """Return the maximum target lengths (B,) for sources of these lengths (B,)."""
+        allowed = tf.math.ceil(tf.cast(source_lengths, tf.float32) * self.max_length_factor)
+        return tf.minimum(self.max_length, tf.cast(allowed, tf.int32) + LENGTH_ALLOWANCE)
 
 
 class Hypotheses(NamedTuple):
@@ -18,15 +34,6 @@ class Hypotheses(NamedTuple):
     scores: Tensor  # float32 (B, n_best): log-probability / length penalty + coverage penalty
 
 
-class SearchInputs(NamedTuple):
-    """The inputs of a search; the first axis is the sentence."""
-
-    memory: Tensor  # a structure of tensors (B, …) that each step reads
-    # bool (B, S), False for padding, for the coverage penalty; (B, 0) without a source.
-    source_mask: Tensor
-    candidate_mask: Tensor = ()  # float32 (B, 1, n), `Candidates.mask`; empty without a shortlist
-
-
 class SearchRows(NamedTuple):
     """The data of the A sentences in the batch that do not change from step to step."""
 
@@ -34,7 +41,10 @@ class SearchRows(NamedTuple):
     max_length: Tensor  # int32 (A, 1)
     prefix: Tensor  # int32 (A, P): forced first tokens, padded
     prefix_length: Tensor  # int32 (A, 1)
-    source: SearchInputs
+    memory: Tensor  # a structure of tensors (A, …) that each step reads
+    # bool (A, S), False for padding, for the coverage penalty; (A, 0) without a source.
+    source_mask: Tensor
+    candidate_mask: Tensor  # float32 (A, 1, n), `Candidates.mask`; () without a shortlist
 
 
 class SearchState(NamedTuple):
@@ -53,70 +63,6 @@ class SearchState(NamedTuple):
     cache: Tensor
     finished_scores: Tensor  # float32 (A, M), descending
     done: Tensor  # bool (A, 1)
-
-
-class Selection(NamedTuple):
-    """The fields of `SearchState` that depend on the tokens that a step selects."""
-
-    ids: Tensor
-    lineage: Tensor
-    log_probs: Tensor
-    coverage: Tensor
-    finished_scores: Tensor
-    done: Tensor
-
-
-class EndOfSearch(NamedTuple):
-    """What scores and the end of a search depend on, computed before the first step."""
-
-    alpha: Tensor  # float32 ()
-    penalty_form: tuple[Tensor, Tensor]  # float32 (): a value of `PENALTY_FORMS`
-    # float32 (): the score of the M-th finished hypothesis from which on a sentence is done.
-    full_score: Tensor
-    # int32 (1,): the rank of the finished hypothesis that live ones must be able to exceed.
-    rank: Tensor
-    at_current_length: Tensor  # bool (): whether the length penalty of live hypotheses stays
-
-    @classmethod
-    def of(cls, limits: Limits) -> "EndOfSearch":
-        """Return what the settings say about the end of a search."""
-        # Greedy search ends with the first end token.
-        ends_when_full = tf.equal(limits.early_stopping, 1) | tf.equal(limits.beam_size, 1)
-        form = PENALTY_FORMS["gnmt"]
-        for index, numbers in enumerate(PENALTY_FORMS.values()):
-            is_form = tf.equal(limits.length_penalty_form, index)
-            form = tuple(map(functools.partial(tf.where, is_form), numbers, form))
-        count = tf.where(ends_when_full, limits.n_best, limits.beam_size)
-        return cls(
-            tf.cast(limits.length_penalty, tf.float32),
-            form,
-            tf.where(ends_when_full, NEG_INF / 2, float("inf")),
-            tf.reshape(count - 1, [1]),
-            tf.equal(limits.early_stopping, 0),
-        )
-
-    def penalty(self, length: Tensor) -> Tensor:
-        """Return the length penalty of int32 lengths."""
-        return length_penalty(tf.cast(length, tf.float32), self.alpha, self.penalty_form)
-
-    def is_final(self, finished_scores: Tensor, log_probs: Tensor, penalty: Tensor) -> Tensor:
-        """Return whether a sentence's finished hypotheses are final, bool (A, 1).
-
-        With an `early_stopping` of true, the best n_best are final if there are M, or if no live
-        hypothesis can exceed them. The best attainable score of a live hypothesis is known: its
-        log-probability only falls, its length penalty grows at most to the penalty of the maximum
-        length, and its coverage penalty is never positive. Otherwise there must be M, and no live
-        hypothesis that can exceed them all.
-
-        Args:
-            finished_scores: float32 (A, M), descending; NEG_INF for missing hypotheses.
-            log_probs: float32 (A, M), of live hypotheses, descending.
-            penalty: float32 (A, 1), the length penalty with which live hypotheses are compared.
-        """
-        full = finished_scores[:, -1:] > self.full_score
-        attainable = log_probs[:, :1] / penalty
-        worst = tf.gather(finished_scores, self.rank, axis=1)
-        return full | (worst >= attainable)
 
 
 class LoopBounds(NamedTuple):

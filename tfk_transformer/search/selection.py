@@ -1,29 +1,23 @@
 """Select the hypotheses that a step of a search continues, and the ones that end."""
 
+import functools
 from typing import NamedTuple
 
 import tensorflow as tf
 
 from tfk_transformer.array_types import Tensor
+from tfk_transformer.config.search_settings import PENALTY_FORMS, length_penalty
 from tfk_transformer.constants import END_ID, PAD_ID
-from tfk_transformer.search.candidates import Candidates
-from tfk_transformer.search.limits import Limits
+from tfk_transformer.models.search_steps import Step
 from tfk_transformer.search.next_token import (
     NEG_INF,
     NextTokens,
-    choose,
+    TokenChoice,
     choose_best,
-    choose_top_k,
     num_next_tokens,
 )
-from tfk_transformer.search.search_state import (
-    EndOfSearch,
-    LoopBounds,
-    SearchRows,
-    SearchState,
-    Selection,
-)
-from tfk_transformer.search.top_k import VocabularyBlocks
+from tfk_transformer.search.search_state import Limits, LoopBounds, SearchRows, SearchState
+from tfk_transformer.search.vocabulary import Candidates, VocabularyBlocks
 
 MIN_ATTENTION = 1e-6  # to a source token, since the coverage penalty takes a logarithm
 
@@ -37,305 +31,299 @@ class Continuations(NamedTuple):
     ending: Tensor  # bool (A, 2M): whether its token is the end token
 
 
-class Prediction(NamedTuple):
-    """What a decoding step predicts for the live hypotheses."""
+class Selection:
+    """The selection of hypotheses in every step of a search.
 
-    ids: Tensor  # int32 (A, M, t+1): the live hypotheses, the start token first
-    logits: Tensor  # (A, M, V), or (A, M, n) of candidates; for an ensemble, a list of logits
-    attention: Tensor  # float32 (A, M, S), see `Step`
-    vocabulary: VocabularyBlocks  # the whole vocabulary
-    candidates: Candidates | None
-
-    def num_next_tokens(self, limits: Limits) -> Tensor:
-        """Return k, the number of next tokens that each hypothesis needs."""
-        candidates = self.candidates
-        size = self.vocabulary.size if candidates is None else candidates.max_k()
-        return num_next_tokens(limits, size)
-
-
-def select(
-    prediction: Prediction,
-    state: SearchState,
-    rows: SearchRows,
-    limits: Limits,
-    end: EndOfSearch,
-    bounds: LoopBounds,
-) -> Selection:
-    """Continue the live hypotheses, and merge those that end into the finished ones.
-
-    Greedy search needs few of the operators of beam search, and both need few of the operators of
-    all settings. Each has a branch, because every operator takes a considerable share of the time
-    of such a short step.
+    Scores and the end of a search depend on numbers that are computed here, before the first step.
 
     Args:
-        prediction: the prediction for the live hypotheses.
-        state: the state after this step, except for the fields of the result.
-        rows: see `SearchRows`.
-        limits: see `Limits`.
-        end: see `EndOfSearch`.
-        bounds: see `LoopBounds`.
+        limits: the settings of the search.
+        vocabulary: the whole vocabulary.
+        candidates: the tokens that logits are of; None: the whole vocabulary.
     """
 
-    def search_beams() -> Selection:
-        k = prediction.num_next_tokens(limits)
-        next_tokens, coverage, coverage_score = tf.cond(
-            state.length >= bounds.rare_length,
-            lambda: _choose_with_all_settings(prediction, k, state, rows, limits),
-            lambda: _choose_top_k(prediction, k, state, rows, limits),
+    def __init__(
+        self, limits: Limits, vocabulary: VocabularyBlocks, candidates: Candidates | None
+    ) -> None:
+        self.limits = limits
+        self.vocabulary = vocabulary
+        self.candidates = candidates
+        self.alpha = tf.cast(limits.length_penalty, tf.float32)
+        self.penalty_form = PENALTY_FORMS["gnmt"]
+        for index, numbers in enumerate(PENALTY_FORMS.values()):
+            is_form = tf.equal(limits.length_penalty_form, index)
+            choose = functools.partial(tf.where, is_form)
+            self.penalty_form = tuple(map(choose, numbers, self.penalty_form))
+        # Greedy search ends with the first end token.
+        ends_when_full = tf.equal(limits.early_stopping, 1) | tf.equal(limits.beam_size, 1)
+        # float32 (): the score of the M-th finished hypothesis from which on a sentence is done.
+        self.full_score = tf.where(ends_when_full, NEG_INF / 2, float("inf"))
+        # int32 (1,): the rank of the finished hypothesis that live ones must be able to exceed.
+        count = tf.where(ends_when_full, limits.n_best, limits.beam_size)
+        self.rank = tf.reshape(count - 1, [1])
+        # bool (): whether live hypotheses keep the length penalty of their current length.
+        self.at_current_length = tf.equal(limits.early_stopping, 0)
+
+    def penalty(self, length: Tensor) -> Tensor:
+        """Return the length penalty of int32 lengths."""
+        return length_penalty(tf.cast(length, tf.float32), self.alpha, self.penalty_form)
+
+    def select(
+        self,
+        ids: Tensor,
+        prediction: Step,
+        state: SearchState,
+        rows: SearchRows,
+        bounds: LoopBounds,
+    ) -> SearchState:
+        """Continue the live hypotheses, and merge those that end into the finished ones.
+
+        Greedy search needs few of the operators of beam search, and both need few of the operators
+        of all settings. Each has a branch, because every operator takes a considerable share of the
+        time of such a short step.
+
+        Args:
+            ids: int32 (A, M, t+1), the live hypotheses.
+            prediction: the decoding step that follows them. With candidates, logits are (A, M, n).
+            state: the state after this step, except for the fields that the selection changes.
+            rows: see `SearchRows`.
+            bounds: see `LoopBounds`.
+        """
+
+        def search_beams() -> SearchState:
+            size = self.vocabulary.size
+            if self.candidates is not None:
+                # The number of candidates is larger than a small vocabulary.
+                size = tf.minimum(tf.size(self.candidates.tokens), tf.size(self.candidates.indices))
+            k = num_next_tokens(self.limits, size)
+            next_tokens, coverage, coverage_score = tf.cond(
+                state.length >= bounds.rare_length,
+                lambda: self._choose_with_all_settings(ids, prediction, k, state, rows),
+                lambda: self._choose_top_k(prediction, k, state, rows),
+            )
+            covered = state._replace(coverage=coverage)
+            return self._select_beams(covered, next_tokens, k, coverage_score, rows, bounds)
+
+        selected = tf.cond(
+            state.length < bounds.greedy_length,
+            lambda: self._select_best(prediction.logits, state, rows),
+            search_beams,
         )
-        covered = state._replace(coverage=coverage)
-        return _select_beams(covered, next_tokens, k, coverage_score, rows, limits, end, bounds)
+        return selected._replace(length=state.length, cache=state.cache)
 
-    return tf.cond(
-        state.length < bounds.greedy_length,
-        lambda: _select_best(prediction, state, rows, limits, end),
-        search_beams,
-    )
+    def _select_best(self, logits: Tensor, state: SearchState, rows: SearchRows) -> SearchState:
+        """Continue each sentence's only hypothesis by the most probable token, without a prefix."""
+        below_min_length = state.length < self.limits.min_length
+        log_prob, token = self._chosen(  # (A, 1)
+            choose_best(logits, below_min_length, self._logit_tokens, self._mask(rows))
+        )
+        log_prob = state.log_probs + log_prob
+        ends = tf.equal(token, END_ID) | (state.length >= rows.max_length)
+        done = state.done | ends
+        token = tf.where(state.done, PAD_ID, token)
+        tokens = tf.tile(token[:, :, None], [1, 2 * self.limits.beam_size, 1])
+        score = tf.where(ends, log_prob / self.penalty(state.length), NEG_INF)
+        return _changed(
+            state,
+            ids=tf.concat([state.ids, tokens], axis=2),
+            log_probs=tf.where(done, NEG_INF, log_prob),
+            finished_scores=tf.where(state.done, state.finished_scores, score),
+            done=done,
+        )
+
+    def _choose_top_k(
+        self, prediction: Step, k: Tensor, state: SearchState, rows: SearchRows
+    ) -> tuple[NextTokens, Tensor, Tensor]:
+        """Return the next tokens of each hypothesis, its coverage and its coverage score (A, M),
+        for settings that only need the k most probable tokens.
+        """
+        choice = TokenChoice(
+            self.limits, self._logit_tokens, self._below_min_length(state, rows), k
+        )
+        next_tokens = self._chosen(choice.top_k(prediction.logits, self._mask(rows)))
+        no_score = tf.zeros([tf.size(rows.batch_index), self.limits.beam_size])
+        return next_tokens, state.coverage, no_score
+
+    def _choose_with_all_settings(
+        self, ids: Tensor, prediction: Step, k: Tensor, state: SearchState, rows: SearchRows
+    ) -> tuple[NextTokens, Tensor, Tensor]:
+        """Return the same as `_choose_top_k`, for all settings."""
+        logits = prediction.logits
+        if self.candidates is not None:
+            logits = self.candidates.expand_logits(logits, rows.candidate_mask)
+        choice = TokenChoice(self.limits, self.vocabulary, self._below_min_length(state, rows), k)
+        next_tokens = choice.choose(logits, ids)
+        prefix_end = tf.shape(rows.prefix)[1] + 1
+        prefix = tf.pad(rows.prefix, [[0, 0], [1, 1]])
+        token = tf.gather(prefix, tf.minimum(state.length, prefix_end), axis=1)[:, None, None]
+        next_tokens = _force(next_tokens, k, tf.not_equal(token, PAD_ID), token)
+        cut = tf.equal(self.limits.forced_eos, 1) & (state.length >= rows.max_length)
+        next_tokens = _force(next_tokens, k, cut[:, :, None], END_ID)
+        coverage = state.coverage + prediction.attention
+        return next_tokens, coverage, self._coverage_score(coverage, rows.source_mask)
+
+    @property
+    def _logit_tokens(self) -> VocabularyBlocks:
+        """The tokens that logits are of."""
+        return self.vocabulary if self.candidates is None else self.candidates.blocks()
+
+    def _mask(self, rows: SearchRows) -> Tensor | None:
+        return None if self.candidates is None else rows.candidate_mask
+
+    def _chosen(self, chosen: NextTokens) -> NextTokens:
+        """Return next tokens with ids of the vocabulary, from ids of the logits."""
+        if self.candidates is None:
+            return chosen
+        return chosen._replace(ids=tf.gather(self.candidates.tokens, chosen.ids))
+
+    def _below_min_length(self, state: SearchState, rows: SearchRows) -> Tensor:
+        """Return whether hypotheses are too short to end, bool (A, 1)."""
+        return state.length - rows.prefix_length < self.limits.min_length
+
+    def _coverage_score(self, coverage: Tensor, source_mask: Tensor) -> Tensor:
+        """Return the coverage score of each hypothesis, (A, M).
+
+        It is beta * sum over source tokens of log(min(attention to it, 1)) (arXiv:1609.08144,
+        equation 14).
+        """
+        mask = tf.cast(source_mask[:, None], tf.float32)
+        logs = tf.math.log(tf.clip_by_value(coverage, MIN_ATTENTION, 1.0)) * mask  # (A, M, S)
+        # onnxruntime cannot sum over an empty axis.
+        logs = tf.pad(logs, [[0, 0], [0, 0], [0, 1]])
+        return self.limits.coverage_penalty * tf.reduce_sum(logs, axis=2)
+
+    def _select_beams(
+        self,
+        state: SearchState,
+        next_tokens: NextTokens,
+        k: Tensor,
+        coverage_score: Tensor,
+        rows: SearchRows,
+        bounds: LoopBounds,
+    ) -> SearchState:
+        """Continue the live hypotheses by the best of the k next tokens of each.
+
+        The state has the coverage of the live hypotheses. Their coverage scores (A, M) are added to
+        the scores of the continuations that end.
+        """
+        continuations = self._continuations(state, next_tokens, k)
+        at_max_length = state.length >= rows.max_length
+        live_log_probs = tf.where(continuations.ending, NEG_INF, continuations.log_probs)
+        log_probs, live = tf.math.top_k(live_log_probs, k=self.limits.beam_size)
+        penalty = self.penalty(state.length - rows.prefix_length)
+        scores = continuations.log_probs / penalty
+        scores += tf.gather(coverage_score, continuations.parents, batch_dims=1)
+        finished_scores, finished = self._finish(state, continuations, scores, at_max_length)
+        compared = tf.where(self.at_current_length, penalty, bounds.last_penalty)
+        final = self._is_final(finished_scores, log_probs, compared)
+        done = state.done | at_max_length | final
+        return self._reorder(
+            _changed(
+                state,
+                log_probs=tf.where(done, NEG_INF, log_probs),
+                finished_scores=finished_scores,
+                done=done,
+            ),
+            continuations,
+            finished,
+            live,
+            rows,
+        )
+
+    def _continuations(
+        self, state: SearchState, next_tokens: NextTokens, k: Tensor
+    ) -> Continuations:
+        beams = self.limits.beam_size
+        log_probs = tf.reshape(state.log_probs[:, :, None] + next_tokens.log_probs, [-1, beams * k])
+        log_probs, indices = tf.math.top_k(log_probs, k=2 * beams)  # (A, 2M)
+        tokens = tf.gather(tf.reshape(next_tokens.ids, [-1, beams * k]), indices, batch_dims=1)
+        return Continuations(log_probs, tokens, indices // k, tf.equal(tokens, END_ID))
+
+    def _finish(
+        self,
+        state: SearchState,
+        continuations: Continuations,
+        scores: Tensor,
+        at_max_length: Tensor,
+    ) -> tuple[Tensor, Tensor]:
+        """Merge the continuations that end, with these scores, into the finished hypotheses.
+
+        Returns:
+            The scores (A, M) of the best finished hypotheses, and their indices (A, M) in the
+            concatenation of the M previous finished hypotheses and the 2M continuations.
+        """
+        beams = self.limits.beam_size
+        # A continuation with an end token ends if it is among the first M, another one if it is
+        # cut. Excluded continuations never end.
+        threshold = tf.where(
+            continuations.ending,
+            _end_threshold(tf.range(2 * beams) < beams),
+            _end_threshold(at_max_length),
+        )
+        scores = tf.where(continuations.log_probs > threshold, scores, NEG_INF)
+        best, indices = tf.math.top_k(tf.concat([state.finished_scores, scores], axis=1), k=beams)
+        return best, indices
+
+    def _is_final(self, finished_scores: Tensor, log_probs: Tensor, penalty: Tensor) -> Tensor:
+        """Return whether a sentence's finished hypotheses are final, bool (A, 1).
+
+        With an `early_stopping` of true, the best n_best are final if there are M, or if no live
+        hypothesis can exceed them. The best attainable score of a live hypothesis is known: its
+        log-probability only falls, its length penalty grows at most to the penalty of the maximum
+        length, and its coverage penalty is never positive. Otherwise there must be M, and no live
+        hypothesis that can exceed them all.
+
+        Scores of finished hypotheses and log-probabilities of live ones (A, M) are descending; the
+        penalty (A, 1) is the one with which live hypotheses are compared.
+        """
+        full = finished_scores[:, -1:] > self.full_score
+        attainable = log_probs[:, :1] / penalty
+        worst = tf.gather(finished_scores, self.rank, axis=1)
+        return full | (worst >= attainable)
+
+    def _reorder(
+        self,
+        state: SearchState,
+        continuations: Continuations,
+        finished: Tensor,
+        live: Tensor,
+        rows: SearchRows,
+    ) -> SearchState:
+        """Reorder the ids, lineages and coverage for the next step.
+
+        `finished` (A, M) are the indices of `_finish`, and `live` (A, M) the indices of the
+        continuations that stay live.
+        """
+        beams = self.limits.beam_size
+        # Indices of the previous finished hypotheses followed by the continuations.
+        selected = tf.concat([finished, beams + live], axis=1)  # (A, 2M)
+        previous = tf.tile(tf.range(beams)[None, :], [tf.size(rows.batch_index), 1])  # (A, M)
+        origins = tf.concat([previous, beams + continuations.parents], axis=1)
+        origins = tf.gather(origins, selected, batch_dims=1)
+        tokens = tf.concat([tf.fill(tf.shape(previous), PAD_ID), continuations.tokens], axis=1)
+        tokens = tf.gather(tokens, selected, batch_dims=1)
+        parents = tf.gather(continuations.parents, live, batch_dims=1)  # (A, M)
+        ids = tf.gather(state.ids, origins, batch_dims=1)
+        return state._replace(
+            ids=tf.concat([ids, tokens[:, :, None]], axis=2),
+            lineage=tf.gather(state.lineage, parents, batch_dims=1),
+            coverage=tf.gather(state.coverage, parents, batch_dims=1),
+        )
 
 
-def _select_best(
-    prediction: Prediction,
-    state: SearchState,
-    rows: SearchRows,
-    limits: Limits,
-    end: EndOfSearch,
-) -> Selection:
-    """Continue each sentence's only hypothesis by the most probable token, without a prefix."""
-    _, logits, _, vocabulary, candidates = prediction
-    below_min_length = state.length < limits.min_length
-    if candidates is None:
-        log_prob, token = choose_best(logits, below_min_length, vocabulary)  # (A, 1)
-    else:
-        blocks, mask = candidates.blocks(), rows.source.candidate_mask
-        log_prob, index = choose_best(logits, below_min_length, blocks, mask)
-        token = tf.gather(candidates.tokens, index)
-    log_prob = state.log_probs + log_prob
-    ends = tf.equal(token, END_ID) | (state.length >= rows.max_length)
-    done = state.done | ends
-    token = tf.where(state.done, PAD_ID, token)
-    score = tf.where(ends, log_prob / end.penalty(state.length), NEG_INF)
-    return Selection(
-        ids=tf.concat(
-            [state.ids, tf.tile(token[:, :, None], [1, 2 * limits.beam_size, 1])], axis=2
-        ),
-        lineage=state.lineage,
-        log_probs=tf.where(done, NEG_INF, log_prob),
-        coverage=state.coverage,
-        finished_scores=tf.where(state.done, state.finished_scores, score),
-        done=done,
-    )
-
-
-def _choose_top_k(
-    prediction: Prediction, k: Tensor, state: SearchState, rows: SearchRows, limits: Limits
-) -> tuple[NextTokens, Tensor, Tensor]:
-    """Return the next tokens of each hypothesis, its coverage and its coverage score, for settings
-    that only need the k most probable tokens.
-    """
-    _, logits, _, vocabulary, candidates = prediction
-    below_min_length = _below_min_length(state, rows, limits)
-    if candidates is None:
-        next_tokens = choose_top_k(logits, limits, below_min_length, vocabulary, k)
-    else:
-        blocks, mask = candidates.blocks(), rows.source.candidate_mask
-        top_k = choose_top_k(logits, limits, below_min_length, blocks, k, mask)
-        next_tokens = top_k._replace(ids=tf.gather(candidates.tokens, top_k.ids))
-    return next_tokens, state.coverage, tf.zeros([tf.size(rows.batch_index), limits.beam_size])
-
-
-def _choose_with_all_settings(
-    prediction: Prediction, k: Tensor, state: SearchState, rows: SearchRows, limits: Limits
-) -> tuple[NextTokens, Tensor, Tensor]:
-    """Return the same as `_choose_top_k`, for all settings."""
-    ids, logits, attention, vocabulary, candidates = prediction
-    if candidates is not None:
-        logits = candidates.expand_logits(logits, rows.source.candidate_mask)
-    below_min_length = _below_min_length(state, rows, limits)
-    next_tokens = choose(logits, ids, limits, below_min_length, vocabulary, k)
-    next_tokens = _force_prefix(next_tokens, k, state.length, rows.prefix)
-    cut = tf.equal(limits.forced_eos, 1) & (state.length >= rows.max_length)
-    next_tokens = _force(next_tokens, k, cut[:, :, None], END_ID)
-    coverage = state.coverage + attention
-    return next_tokens, coverage, _coverage_score(coverage, rows.source.source_mask, limits)
-
-
-def _below_min_length(state: SearchState, rows: SearchRows, limits: Limits) -> Tensor:
-    """Return whether hypotheses are too short to end, bool (A, 1)."""
-    return state.length - rows.prefix_length < limits.min_length
-
-
-def _force_prefix(next_tokens: NextTokens, k: Tensor, length: Tensor, prefix: Tensor) -> NextTokens:
-    """Where the last token of this length is in the prefix, exclude all other tokens."""
-    token = tf.gather(
-        tf.pad(prefix, [[0, 0], [1, 1]]),
-        tf.minimum(length, tf.shape(prefix)[1] + 1),
-        axis=1,
-    )[:, None, None]  # (A, 1, 1)
-    return _force(next_tokens, k, tf.not_equal(token, PAD_ID), token)
+def _changed(state: SearchState, **changes: Tensor) -> SearchState:
+    """Return a state for a branch's result: without the fields that no selection changes."""
+    return state._replace(length=(), cache=(), **changes)
 
 
 def _force(next_tokens: NextTokens, k: Tensor, forced: Tensor, token: Tensor) -> NextTokens:
     """Where `forced`, bool (A, 1, 1), exclude all tokens but `token`, with log-probability 0."""
     log_probs = tf.where(tf.equal(tf.range(k), 0), 0.0, NEG_INF)  # (k,)
     return NextTokens(
-        tf.where(forced, log_probs, next_tokens.log_probs),
-        tf.where(forced, token, next_tokens.ids),
-    )
-
-
-def _select_beams(
-    state: SearchState,
-    next_tokens: NextTokens,
-    k: Tensor,
-    coverage_score: Tensor,
-    rows: SearchRows,
-    limits: Limits,
-    end: EndOfSearch,
-    bounds: LoopBounds,
-) -> Selection:
-    """Continue the live hypotheses, and merge those that end into the finished ones.
-
-    Args:
-        state: the state after this step, except for the fields of the result, and with the coverage
-            of the live hypotheses.
-        next_tokens: the tokens that may follow each hypothesis.
-        k: int32 (), the number of next tokens.
-        coverage_score: float32 (A, M), the coverage score of each live hypothesis. It is added to
-            the scores of the continuations that end.
-        rows: see `SearchRows`.
-        limits: see `Limits`.
-        end: see `EndOfSearch`.
-        bounds: see `LoopBounds`.
-    """
-    continuations = _continuations(state, next_tokens, k, limits)
-    at_max_length = state.length >= rows.max_length
-    log_probs, live = tf.math.top_k(
-        tf.where(continuations.ending, NEG_INF, continuations.log_probs),
-        k=limits.beam_size,
-    )
-    penalty = end.penalty(state.length - rows.prefix_length)
-    finished_scores, finished = _finish(
-        state, continuations, penalty, coverage_score, at_max_length, limits
-    )
-    compared = tf.where(end.at_current_length, penalty, bounds.last_penalty)
-    final = end.is_final(finished_scores, log_probs, compared)
-    done = state.done | at_max_length | final
-    ids, lineage, coverage = _reorder(state, continuations, finished, live, rows, limits)
-    return Selection(
-        ids=ids,
-        lineage=lineage,
-        log_probs=tf.where(done, NEG_INF, log_probs),
-        coverage=coverage,
-        finished_scores=finished_scores,
-        done=done,
-    )
-
-
-def _continuations(
-    state: SearchState, next_tokens: NextTokens, k: Tensor, limits: Limits
-) -> Continuations:
-    """Return the best 2M continuations of a sentence's live hypotheses."""
-    beams = limits.beam_size
-    log_probs, indices = tf.math.top_k(  # (A, 2M)
-        tf.reshape(state.log_probs[:, :, None] + next_tokens.log_probs, [-1, beams * k]),
-        k=2 * beams,
-    )
-    tokens = tf.gather(
-        tf.reshape(next_tokens.ids, [-1, beams * k]),
-        indices,
-        batch_dims=1,
-    )
-    return Continuations(log_probs, tokens, indices // k, tf.equal(tokens, END_ID))
-
-
-def _finish(
-    state: SearchState,
-    continuations: Continuations,
-    penalty: Tensor,
-    coverage_score: Tensor,
-    at_max_length: Tensor,
-    limits: Limits,
-) -> tuple[Tensor, Tensor]:
-    """Merge the continuations that end into the finished hypotheses.
-
-    Returns:
-        The scores (A, M) of the best finished hypotheses, and their indices (A, M) in the
-        concatenation of the M previous finished hypotheses and the 2M continuations.
-    """
-    beams = limits.beam_size
-    log_probs = continuations.log_probs
-    scores = log_probs / penalty
-    scores += tf.gather(coverage_score, continuations.parents, batch_dims=1)
-    # A continuation with an end token ends if it is among the first M, another one if it is cut.
-    # Excluded continuations never end.
-    threshold = tf.where(
-        continuations.ending,
-        _end_threshold(tf.range(2 * beams) < beams),
-        _end_threshold(at_max_length),
-    )
-    scores = tf.where(log_probs > threshold, scores, NEG_INF)
-    best, indices = tf.math.top_k(
-        tf.concat([state.finished_scores, scores], axis=1),
-        k=beams,
-    )
-    return best, indices
-
-
-def _reorder(
-    state: SearchState,
-    continuations: Continuations,
-    finished: Tensor,
-    live: Tensor,
-    rows: SearchRows,
-    limits: Limits,
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the ids, lineages and coverage of the hypotheses of the next step.
-
-    Args:
-        state: before the reordering.
-        continuations: see `Continuations`.
-        finished: int32 (A, M), the indices of finished hypotheses, see `_finish`.
-        live: int32 (A, M), the indices of the continuations that stay live.
-        rows: see `SearchRows`.
-        limits: see `Limits`.
-    """
-    beams = limits.beam_size
-    # Indices of the previous finished hypotheses followed by the continuations.
-    selected = tf.concat([finished, beams + live], axis=1)  # (A, 2M)
-    previous = tf.tile(tf.range(beams)[None, :], [tf.size(rows.batch_index), 1])  # (A, M)
-    origins = tf.gather(
-        tf.concat([previous, beams + continuations.parents], axis=1),
-        selected,
-        batch_dims=1,
-    )
-    tokens = tf.gather(
-        tf.concat([tf.fill(tf.shape(previous), PAD_ID), continuations.tokens], axis=1),
-        selected,
-        batch_dims=1,
-    )
-    parents = tf.gather(continuations.parents, live, batch_dims=1)  # (A, M)
-    return (
-        tf.concat([tf.gather(state.ids, origins, batch_dims=1), tokens[:, :, None]], axis=2),
-        tf.gather(state.lineage, parents, batch_dims=1),
-        tf.gather(state.coverage, parents, batch_dims=1),
+        tf.where(forced, log_probs, next_tokens.log_probs), tf.where(forced, token, next_tokens.ids)
     )
 
 
 def _end_threshold(may_end: Tensor) -> Tensor:
     """Return the log-probability above which a continuation ends, float32; infinite for never."""
     return tf.where(may_end, NEG_INF / 2, float("inf"))
-
-
-def _coverage_score(coverage: Tensor, source_mask: Tensor, limits: Limits) -> Tensor:
-    """Return the coverage score of each hypothesis, (A, M).
-
-    It is beta * sum over source tokens of log(min(attention to it, 1)) (arXiv:1609.08144,
-    equation 14).
-    """
-    mask = tf.cast(source_mask[:, None], tf.float32)
-    logs = tf.math.log(tf.clip_by_value(coverage, MIN_ATTENTION, 1.0)) * mask  # (A, M, S)
-    # onnxruntime cannot sum over an empty axis.
-    return limits.coverage_penalty * tf.reduce_sum(
-        tf.pad(logs, [[0, 0], [0, 0], [0, 1]]),
-        axis=2,
-    )

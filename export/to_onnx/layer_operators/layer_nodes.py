@@ -7,7 +7,7 @@ that are written from the configuration and the weights, about 30 standard opera
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import numpy as np
 import onnx_ir as ir
@@ -17,19 +17,11 @@ from tfk_transformer.export.to_onnx.conversion import (
     DECODE,
     DOMAIN,
     LOGITS,
+    MEMBER,
     READ,
     STEP,
 )
-from tfk_transformer.export.to_onnx.layer_operators.decoder_operators import (
-    write_decode,
-    write_logits,
-    write_step,
-)
-from tfk_transformer.export.to_onnx.layer_operators.encoder_operators import (
-    write_classify,
-    write_read,
-)
-from tfk_transformer.export.to_onnx.layer_operators.onnx_attention import (
+from tfk_transformer.export.to_onnx.layer_operators.mixers import (
     ReproducibleAttention,
     StandardAttention,
 )
@@ -39,13 +31,17 @@ from tfk_transformer.export.to_onnx.layer_operators.onnx_matmul import (
     Int8MatMul,
 )
 from tfk_transformer.export.to_onnx.layer_operators.operator_writer import OperatorWriter
+from tfk_transformer.export.to_onnx.layer_operators.stacks import (
+    write_classify,
+    write_decode,
+    write_logits,
+    write_read,
+    write_step,
+)
 from tfk_transformer.export.to_onnx.layer_operators.weight_rounding import (
     RowStatistics,
     WeightRounding,
 )
-from tfk_transformer.models.classifier import Classifier
-from tfk_transformer.models.configured_model import ConfiguredModel
-from tfk_transformer.models.token_model import TokenModel
 
 WRITE: dict[str, Callable[..., list[ir.Value]]] = {
     READ: write_read,
@@ -54,6 +50,7 @@ WRITE: dict[str, Callable[..., list[ir.Value]]] = {
     LOGITS: write_logits,
     CLASSIFY_OPERATOR: write_classify,
 }
+SOURCE_MULTIPLE = 4  # onnxruntime adds this many products at a time
 
 
 class Profile(NamedTuple):
@@ -65,60 +62,44 @@ class Profile(NamedTuple):
 
 
 PORTABLE = Profile(StandardAttention, Float32MatMul)  # standard operators only
-SOURCE_MULTIPLE = 4  # onnxruntime adds this many products at a time
 
 
 def int8_profile(rows: Mapping[str, RowStatistics], float32_names: Sequence[str] = ()) -> Profile:
-    """Return the profile "int8", which rounds weights to 8 bits.
-
-    Args:
-        rows: see `WeightRounding`.
-        float32_names: see `WeightRounding`.
-    """
+    """Return the profile "int8", which rounds weights to 8 bits; see `WeightRounding`."""
     matmul = functools.partial(Int8MatMul, rounding=WeightRounding(rows, float32_names))
     return Profile(ReproducibleAttention, matmul, SOURCE_MULTIPLE)
 
 
-def insert_layers(outer: ir.Model, model: ConfiguredModel, profile: Profile) -> None:
+def insert_layers(outer: ir.Model, members: Mapping[str, Any], profile: Profile) -> None:
     """Replace the nodes that represent a model's layers by the operators of the layers.
 
     Args:
-        outer: a graph with nodes for the model's layers, such as a result of
-            `templates.expansion.expand`; it is changed. The operator of a node ends with the number
-            of the member, as in Read_0.
-        model: the model with the weights.
+        outer: a graph with nodes for the layers of each member, such as a result of
+            `templates.expansion.expand`; it is changed.
+        members: the built models by the prefix of their weights in the whole model.
         profile: `PORTABLE`, or a result of `int8_profile`.
     """
-    named_members: dict[str, Any] = {"": model}
-    if not isinstance(model, Classifier):
-        named_members = cast(TokenModel, model).named_members()
-    members = list(named_members.items())
-    member_weights = [
-        {name: np.asarray(weight) for name, weight in member.named_weights.items()}
-        for _, member in members
-    ]
+    weights = {
+        prefix: {name: np.asarray(weight) for name, weight in member.named_weights.items()}
+        for prefix, member in members.items()
+    }
+    prefixes = list(members)
 
-    def writer_of(layers: str, number: str) -> OperatorWriter:
-        prefix, member = members[int(number)]
-        config = member.config
-        options = config if layers in (READ, CLASSIFY_OPERATOR) else config.decoder_options()
-        weights = member_weights[int(number)]
+    def writer_of(node: ir.Node) -> OperatorWriter:
+        prefix = prefixes[node.attributes[MEMBER].as_int()]
+        config = members[prefix].config
+        encodes = node.op_type in (READ, CLASSIFY_OPERATOR)
+        options = config if encodes else config.decoder_options()
         return OperatorWriter(
-            outer.graph,
-            config,
-            options,
-            weights,
-            profile.matmul,
-            prefix,
-            profile.source_multiple,
+            outer.graph, config, options, weights[prefix], *profile, prefix=prefix
         )
 
     for node in [node for node in outer.graph.all_nodes() if node.domain == DOMAIN]:
-        layers, number = node.op_type.split("_")
-        if layers == READ and number == "0" and profile.source_multiple > 1:
-            _pad_source(writer_of(READ, number), node.inputs[0])
-        writer = writer_of(layers, number)
-        outputs = WRITE[layers](writer, profile.attention, *node.inputs)
+        if node.op_type == READ and profile.source_multiple > 1:
+            if node.attributes[MEMBER].as_int() == 0:  # all members read the same source
+                _pad_source(writer_of(node), node.inputs[0])
+        writer = writer_of(node)
+        outputs = WRITE[node.op_type](writer, *node.inputs)
         ir.convenience.replace_nodes_and_values(
             node.graph, node, [node], writer.op.nodes, node.outputs, outputs
         )

@@ -1,4 +1,8 @@
-"""Write the operators that multiply rows by weights, in float32 or in 8-bit integers."""
+"""Write the operators that multiply rows by weights, in float32 or in 8-bit integers.
+
+Letters of shapes are those of `operator_writer`. A matrix has the shape (rows, columns), a table of
+embeddings (vocab_size, D), and a bias (columns,) or (vocab_size,).
+"""
 
 from collections.abc import Callable, Sequence
 
@@ -43,17 +47,14 @@ class Float32MatMul:
     def multiply(
         self, x: ir.Value, name: str, matrix: np.ndarray, bias: np.ndarray | None = None
     ) -> ir.Value:
-        """Multiply rows (A, M, rows) by a matrix (rows, columns) and add a bias (columns,)."""
+        """Multiply rows (A, M, rows) by the matrix of this name, and add a bias."""
         product = self.op.MatMul(x, self.constant(name, matrix))
         return product if bias is None else self.op.Add(product, self.bias(name, bias))
 
     def multiply_by_table(
         self, x: ir.Value, name: str, table: np.ndarray, bias: np.ndarray | None = None
     ) -> ir.Value:
-        """Multiply rows (A, M, D) by an embedding table (vocab_size, D) that also embeds tokens.
-
-        The product is x table^T + bias.
-        """
+        """Multiply rows (A, M, D) by a table that also embeds tokens: x table^T + bias."""
         biases = [] if bias is None else [self.constant("output/bias", bias)]
         return self._multiply_transposed(x, self.constant(name, table), biases, table.shape)
 
@@ -79,20 +80,11 @@ class Float32MatMul:
         ids: ir.Value,
         bias: np.ndarray | None = None,
     ) -> ir.Value:
-        """Multiply rows (A, M, D) by the rows of a table that belong to ids (n,), and add the bias.
+        """Multiply rows (A, M, D) by the rows of a table that belong to ids (n,), and add their
+        bias: (A, M, n).
 
-        `optimize` moves the operators that only read the ids out of a loop.
-
-        Args:
-            x: rows (A, M, D).
-            name: the name of the table if it also embeds tokens, otherwise "output/kernel", the
-                name of its transpose.
-            table: (vocab_size, D).
-            ids: (n,).
-            bias: (vocab_size,).
-
-        Returns:
-            The products (A, M, n).
+        The name is that of the table if it also embeds tokens, otherwise `KERNEL`, the name of its
+        transpose. `optimize` moves the operators that only read the ids out of a loop.
         """
         table_name = f"{name}_transposed" if name == KERNEL else name
         selected = self.op.Gather(self.constant(table_name, table), ids)
@@ -102,7 +94,7 @@ class Float32MatMul:
         return self._multiply_transposed(x, selected, biases, (-1, table.shape[1]))
 
     def look_up(self, name: str, table: np.ndarray, ids: ir.Value, factor: float) -> ir.Value:
-        """Look up ids (A, M) in an embedding table (vocab_size, D): (A, M, D), times a factor."""
+        """Look up ids (A, M) in a table: (A, M, D), times a factor."""
         rows = self.op.Gather(self.constant(name, table), ids)
         if factor == 1:
             return rows
@@ -139,19 +131,73 @@ class Int8MatMul(Float32MatMul):
     def multiply(
         self, x: ir.Value, name: str, matrix: np.ndarray, bias: np.ndarray | None = None
     ) -> ir.Value:
-        """Multiply rows (A, M, rows) by a matrix (rows, columns) and add a bias (columns,)."""
+        """See `Float32MatMul.multiply`."""
         if self.rounding.is_float32(name):
             return super().multiply(x, name, matrix, bias)
         rounded, scale = self.rounding.rounded(self.prefix + name, matrix)
         return self._multiply(x, name, self.constant(f"{name}_int8", rounded), scale, bias)
 
-    def _multiply(
+    def multiply_by_table(
+        self, x: ir.Value, name: str, table: np.ndarray, bias: np.ndarray | None = None
+    ) -> ir.Value:
+        """See `Float32MatMul.multiply_by_table`.
+
+        The operator requires the transposed table. It is not in the file: runtimes transpose the
+        table when they load it.
+        """
+        product = f"output/{name}"
+        if self.rounding.is_float32(product):
+            return super().multiply_by_table(x, name, table, bias)
+        rounded, scale = self._rounded_table(product, table)
+        weights = self.op.Transpose(self.constant(f"{name}_int8", rounded), perm=[1, 0])
+        return self._multiply(x, product, weights, scale, bias)
+
+    def multiply_by_some_of_table(
         self,
         x: ir.Value,
         name: str,
-        weights: ir.Value,
-        scale: np.ndarray,
-        bias: np.ndarray | None,
+        table: np.ndarray,
+        ids: ir.Value,
+        bias: np.ndarray | None = None,
+    ) -> ir.Value:
+        """See `Float32MatMul.multiply_by_some_of_table`."""
+        product = name if name == KERNEL else f"output/{name}"
+        if self.rounding.is_float32(product):
+            return super().multiply_by_some_of_table(x, name, table, ids, bias)
+        rounded, scale = self._rounded_table(product, table)
+        rows, _, row_zero = self._round_rows(x, product)
+        table_name = f"{KERNEL}_int8_transposed" if name == KERNEL else f"{name}_int8"
+        selected = self.op.Gather(self.constant(table_name, rounded), ids)
+        scale = self._product_scale(product, scale)
+        scales = self.op.Gather(self.constant(f"{product}_scale", scale), ids)
+        inputs = [rows, self.op.Transpose(selected, perm=[1, 0]), row_zero, scales]
+        if bias is not None:
+            scaled_bias = self.constant(f"{product}_scaled_bias", bias / scale)
+            inputs.append(self.op.Gather(scaled_bias, ids))
+        return self._multiply_and_scale(*inputs)
+
+    def look_up(self, name: str, table: np.ndarray, ids: ir.Value, factor: float) -> ir.Value:
+        """See `Float32MatMul.look_up`.
+
+        A table that the output also multiplies by is rounded for the product, and is in the file
+        once.
+        """
+        product = f"output/{name}"
+        is_multiplied = self.prefix + product in self.rounding.rows
+        if is_multiplied and self.rounding.is_float32(product):
+            return super().look_up(name, table, ids, factor)
+        if is_multiplied:
+            rounded, scale = self._rounded_table(product, table)
+        else:
+            scale = np.abs(table).max(axis=1) / INT8_MAX
+            rounded = np.round(table / np.where(scale > 0, scale, 1)[:, None]).astype("int8")
+        numbers = self.op.Gather(self.constant(f"{name}_int8", rounded), ids)
+        scale = (scale * factor).astype("float32")[:, None]
+        scales = self.op.Gather(self.constant(f"{name}_scale", scale), ids)
+        return self.op.Mul(self.op.Cast(numbers, to=ir.DataType.FLOAT.value), scales)
+
+    def _multiply(
+        self, x: ir.Value, name: str, weights: ir.Value, scale: np.ndarray, bias: np.ndarray | None
     ) -> ir.Value:
         """Multiply rows (A, M, rows) by int8 weights (rows, columns) with scales (columns,)."""
         rows, row_scale, row_zero = self._round_rows(x, name)
@@ -202,67 +248,6 @@ class Int8MatMul(Float32MatMul):
         row_scale = self.constant(f"{name}_row_scale", step)
         row_zero = self.constant(f"{name}_row_zero", zero)
         return self.op.QuantizeLinear(x, row_scale, row_zero), row_scale, row_zero
-
-    def multiply_by_table(
-        self, x: ir.Value, name: str, table: np.ndarray, bias: np.ndarray | None = None
-    ) -> ir.Value:
-        """Multiply rows (A, M, D) by an embedding table (vocab_size, D).
-
-        The operator requires the transposed table. It is not in the file: runtimes transpose the
-        table when they load it.
-        """
-        product = f"output/{name}"
-        if self.rounding.is_float32(product):
-            return super().multiply_by_table(x, name, table, bias)
-        rounded, scale = self._rounded_table(product, table)
-        weights = self.op.Transpose(self.constant(f"{name}_int8", rounded), perm=[1, 0])
-        return self._multiply(x, product, weights, scale, bias)
-
-    def multiply_by_some_of_table(
-        self,
-        x: ir.Value,
-        name: str,
-        table: np.ndarray,
-        ids: ir.Value,
-        bias: np.ndarray | None = None,
-    ) -> ir.Value:
-        """Multiply rows (A, M, D) by the rows of a table that belong to ids (n,), and add the bias;
-        see `Float32MatMul`.
-        """
-        product = name if name == KERNEL else f"output/{name}"
-        if self.rounding.is_float32(product):
-            return super().multiply_by_some_of_table(x, name, table, ids, bias)
-        rounded, scale = self._rounded_table(product, table)
-        rows, _, row_zero = self._round_rows(x, product)
-        table_name = f"{KERNEL}_int8_transposed" if name == KERNEL else f"{name}_int8"
-        selected = self.op.Gather(self.constant(table_name, rounded), ids)
-        scale = self._product_scale(product, scale)
-        scales = self.op.Gather(self.constant(f"{product}_scale", scale), ids)
-        inputs = [rows, self.op.Transpose(selected, perm=[1, 0]), row_zero, scales]
-        if bias is not None:
-            scaled_bias = self.constant(f"{product}_scaled_bias", bias / scale)
-            inputs.append(self.op.Gather(scaled_bias, ids))
-        return self._multiply_and_scale(*inputs)
-
-    def look_up(self, name: str, table: np.ndarray, ids: ir.Value, factor: float) -> ir.Value:
-        """Look up ids (A, M) in an embedding table (vocab_size, D): (A, M, D), times a factor.
-
-        A table that the output also multiplies by is rounded for the product, and is in the file
-        once.
-        """
-        product = f"output/{name}"
-        is_multiplied = self.prefix + product in self.rounding.rows
-        if is_multiplied and self.rounding.is_float32(product):
-            return super().look_up(name, table, ids, factor)
-        if is_multiplied:
-            rounded, scale = self._rounded_table(product, table)
-        else:
-            scale = np.abs(table).max(axis=1) / INT8_MAX
-            rounded = np.round(table / np.where(scale > 0, scale, 1)[:, None]).astype("int8")
-        numbers = self.op.Gather(self.constant(f"{name}_int8", rounded), ids)
-        scale = (scale * factor).astype("float32")[:, None]
-        scales = self.op.Gather(self.constant(f"{name}_scale", scale), ids)
-        return self.op.Mul(self.op.Cast(numbers, to=ir.DataType.FLOAT.value), scales)
 
     def _rounded_table(self, product: str, table: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return a table (vocab_size, D), whose transpose a product multiplies by, as int8, and the

@@ -5,7 +5,8 @@ Letters of shapes: A or B sentences; M beams of each sentence, in the encoder S 
 model_dim, H num_heads, K key_dim and V value_dim.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import numpy as np
 import onnx_ir as ir
@@ -31,10 +32,11 @@ class OperatorWriter:
         config: configuration of the model.
         options: options of the layers of the encoder or the decoder.
         weights: arrays by name, as in `named_weights`.
+        attention: class that writes attention, such as `mixers.StandardAttention`.
         matmul: class that writes the products of rows and weights.
+        source_multiple: sources are padded to a multiple of this number of tokens.
         prefix: the prefix of the names of the graph's constants. The members of an ensemble share a
             graph, and each member has its own prefix.
-        source_multiple: sources are padded to a multiple of this number of tokens.
     """
 
     def __init__(
@@ -43,9 +45,10 @@ class OperatorWriter:
         config: TransformerConfig | LanguageModelConfig,
         options: LayerOptions,
         weights: Mapping[str, np.ndarray],
+        attention: Callable[..., Any],
         matmul: Callable[..., Float32MatMul],
-        prefix: str = "",
         source_multiple: int = 1,
+        prefix: str = "",
     ):
         self.graph = graph
         self.config = config
@@ -53,9 +56,10 @@ class OperatorWriter:
         self.weights = weights
         # Not a `GraphBuilder`, which describes every node in metadata.
         self.op = TapeBuilder()
-        self.prefix = prefix
-        self.source_multiple = source_multiple
+        self.attention = attention
         self.matmul = matmul(self.op, self.constant, prefix)
+        self.source_multiple = source_multiple
+        self.prefix = prefix
 
     def constant(self, name: str, array: np.ndarray | np.generic) -> ir.Value:
         """Return the main graph's constant of this name with the prefix; create it if necessary."""
@@ -79,6 +83,34 @@ class OperatorWriter:
         """Return the elements of an axis from `start` (1,) to `end` (1,)."""
         return self.op.Slice(x, start, end, self.ints(axis))
 
+    def drop_first(self, x: ir.Value, count: int, axis: int) -> ir.Value:
+        """Return a value without the first `count` elements of an axis."""
+        return self.slice(x, self.ints(count), self.ints(OPEN_END), axis) if count else x
+
+    def expand_last(self, x: ir.Value, like: ir.Value, size: int) -> ir.Value:
+        """Repeat a value to the shape of `like`, with `size` as the size of the last axis."""
+        shape = self.op.Concat(self.op.Shape(like, end=-1), self.ints(size), axis=0)
+        return self.op.Expand(x, shape)
+
+    # The tokens that a model puts before every source and every target; see `models.prefixes`. A
+    # model without prefixes has none of these operators.
+
+    def repeat_prefix(self, side: str, ids: ir.Value) -> ir.Value:
+        """Return the prefix of a side for each row of ids (B, T): (B, P)."""
+        array = np.array([self._prefix_of(side)], "int32")
+        return self.expand_last(self.constant(f"{side}_prefix", array), ids, array.size)
+
+    def add_prefix(self, side: str, ids: ir.Value) -> ir.Value:
+        """Put the prefix of a side before ids (B, T): (B, P+T)."""
+        if not self._prefix_of(side):
+            return ids
+        return self.op.Concat(self.repeat_prefix(side, ids), ids, axis=1)
+
+    def _prefix_of(self, side: str) -> tuple[int, ...]:
+        # A classifier's configuration has no prefixes.
+        option = "source_additions" if side == "source" else "target_prefix"
+        return getattr(self.config, option, ())
+
     def table(self, side: str) -> str:
         """Return the name of the embedding table of a side, "source" or "target".
 
@@ -95,11 +127,8 @@ class OperatorWriter:
         name = f"{side}_positions/table"
         if name in self.weights:
             return self.constant(name, np.pad(self.weights[name], [(0, spare), (0, 0)]))
-        # A classifier's configuration has no prefixes.
-        prefixes: list[Sequence[int]] = [
-            getattr(self.config, option, ()) for option in ("source_additions", "target_prefix")
-        ]
         c = self.config
+        prefixes = map(self._prefix_of, ("source", "target"))
         length = max(map(len, prefixes)) + c.max_length + spare
         table = position_table(c.positions, length, c.model_dim, c.position_offset)
         return self.constant("positions", table)
@@ -117,29 +146,23 @@ class OperatorWriter:
     def relative_tables(self, stack: str) -> list[str]:
         """Return the names of the tables of relative positions of "encoder" or "decoder"."""
         path = f"{stack}/relative_positions"
-        by_layer = [f"{path}_{i}/table" for i in range(getattr(self.config, f"{stack}_layers"))]
+        by_layer = [f"{path}_{i}/table" for i in range(self._layers(stack))]
         return [name for name in (f"{path}/table", *by_layer) if name in self.weights]
 
     def full_pass_masks(self, stack: str, ids: ir.Value, mask: ir.Value) -> list[ir.Value]:
         """Return each layer's mask for the self-attention of a full pass over ids (B, T)."""
         if not self.relative_tables(stack):
-            return [mask] * getattr(self.config, f"{stack}_layers")
+            return [mask] * self._layers(stack)
         positions = self.range(self.op.Shape(ids, start=1))
         return self.biased_masks(stack, mask, positions, positions)
 
     def biased_masks(
         self, stack: str, mask: ir.Value, queries: ir.Value, keys: ir.Value
     ) -> list[ir.Value]:
-        """Add each table of relative positions to a mask (A or 1, 1, T or 1, S).
+        """Add each table of relative positions to an additive mask (A or 1, 1, T or 1, S).
 
-        Args:
-            stack: "encoder" or "decoder".
-            mask: the additive mask.
-            queries: int64 (T,), positions.
-            keys: int64 (S,), positions.
-
-        Returns:
-            A mask for each layer, (A or 1, H, T, S).
+        Queries (T,) and keys (S,) are int64 positions. Return a mask for each layer of the stack,
+        (A or 1, H, T, S).
         """
         most = self.config.position_max_distance
         limits = [self.constant(f"distance/{n}", np.int64(n)) for n in (-most, most)]
@@ -150,15 +173,16 @@ class OperatorWriter:
         for name in self.relative_tables(stack):
             by_distance = self.constant(f"{name}_by_distance", self.weights[name][buckets].T)
             masks.append(self.op.Add(mask, self.op.Gather(by_distance, indices, axis=1)))
-        layers = getattr(self.config, f"{stack}_layers")
-        return masks if len(masks) == layers else masks * layers
+        return masks if len(masks) == self._layers(stack) else masks * self._layers(stack)
+
+    def _layers(self, stack: str) -> int:
+        count: int = getattr(self.config, f"{stack}_layers")
+        return count
 
     def embed(self, side: str, ids: ir.Value, positions: ir.Value | None) -> ir.Value:
         """Embed ids (A, M) as rows (A, M, D).
 
-        Embeddings are scaled if the model scales them, and positions (…, D) are added, which a
-        model with relative positions does not have. The sums are normalized if the model normalizes
-        them.
+        Positions (…, D) are added; None in a model with relative positions.
         """
         table = self.table(side)
         factor = self.config.model_dim**0.5 if self.config.scale_embeddings else 1.0
@@ -169,19 +193,19 @@ class OperatorWriter:
 
     def normalize(self, x: ir.Value, path: str) -> ir.Value:
         """Normalize rows (A, M, D)."""
+        op = self.op
+        epsilon = self.options.norm_epsilon
+        if self.options.norm_type == "rms":
+            square = op.ReduceMean(op.Mul(x, x), self.ints(-1), keepdims=1)
+            square = op.Add(square, self.constant("norm_epsilon", np.float32(epsilon)))
+            return op.Mul(op.Div(x, op.Sqrt(square)), self._weight(f"{path}/gamma"))
         # onnxruntime's SkipLayerNormalization would save one operator, but takes five times as long
         # as Add and LayerNormalization.
-        if self.options.norm_type == "rms":
-            return self._normalize_by_rms(x, path)
-        names = (f"{path}/gamma", f"{path}/beta")
-        inputs = [x, *(self.constant(name, self.weights[name]) for name in names)]
-        return self.op.LayerNormalization(*inputs, axis=-1, epsilon=self.options.norm_epsilon)
+        gamma, beta = (self._weight(f"{path}/{name}") for name in ("gamma", "beta"))
+        return op.LayerNormalization(x, gamma, beta, axis=-1, epsilon=epsilon)
 
-    def _normalize_by_rms(self, x: ir.Value, path: str) -> ir.Value:
-        square = self.op.ReduceMean(self.op.Mul(x, x), self.ints(-1), keepdims=1)
-        epsilon = self.constant("norm_epsilon", np.float32(self.options.norm_epsilon))
-        normal = self.op.Div(x, self.op.Sqrt(self.op.Add(square, epsilon)))
-        return self.op.Mul(normal, self.constant(f"{path}/gamma", self.weights[f"{path}/gamma"]))
+    def _weight(self, name: str) -> ir.Value:
+        return self.constant(name, self.weights[name])
 
     def enter(self, x: ir.Value, path: str) -> ir.Value:
         """Return the input of a sublayer from rows (A, M, D), as `residual.Residual.enter` does."""
@@ -215,22 +239,24 @@ class OperatorWriter:
         )
 
     def _activate(self, x: ir.Value) -> ir.Value:
+        op = self.op
         if self.options.ff_activation == "relu":
-            return self.op.Relu(x)
+            return op.Relu(x)
         if self.options.ff_activation == "silu":
-            return self.op.Mul(x, self.op.Sigmoid(x))
+            return op.Mul(x, op.Sigmoid(x))
         if self.options.ff_activation == "gelu_sigmoid":
             steepness = self.constant("gelu/1.702", np.float32(1.702))
-            return self.op.Mul(x, self.op.Sigmoid(self.op.Mul(x, steepness)))
+            return op.Mul(x, op.Sigmoid(op.Mul(x, steepness)))
         half, one, root = (
             self.constant(f"gelu/{value}", np.float32(value)) for value in (0.5, 1.0, 2.0**0.5)
         )
         if self.options.ff_activation == "gelu_tanh":
             scale = self.constant("gelu/scale", np.float32((2 / np.pi) ** 0.5))
             cubic = self.constant("gelu/cubic", np.float32(0.044715))
-            cube = self.op.Mul(cubic, self.op.Mul(x, self.op.Mul(x, x)))
-            doubled = self.op.Add(self.op.Tanh(self.op.Mul(scale, self.op.Add(x, cube))), one)
-            return self.op.Mul(self.op.Mul(x, doubled), half)
-        # 2 * the distribution function of the normal distribution.
-        doubled = self.op.Add(self.op.Erf(self.op.Div(x, root)), one)
-        return self.op.Mul(self.op.Mul(x, doubled), half)
+            cube = op.Mul(cubic, op.Mul(x, op.Mul(x, x)))
+            share = op.Tanh(op.Mul(scale, op.Add(x, cube)))
+        else:
+            share = op.Erf(op.Div(x, root))
+        # 2 * the distribution function of the normal distribution, or its approximation.
+        doubled = op.Add(share, one)
+        return op.Mul(op.Mul(x, doubled), half)

@@ -46,7 +46,7 @@ class WeightRounding:
 
 
 def rounded_columns(matrix: np.ndarray, moments: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return a matrix (rows, columns) as int8, and the float32 scales of its columns.
+    """Return a float32 matrix (rows, columns) as int8, and the float32 scales of its columns.
 
     Without VNNI, onnxruntime multiplies with the instruction `vpmaddubsw`. It adds the products of
     rows 2k and 2k + 1, each of a uint8 and an int8, in 16 bits, and clips larger sums. The scale of
@@ -57,10 +57,6 @@ def rounded_columns(matrix: np.ndarray, moments: np.ndarray) -> tuple[np.ndarray
     products with rows of these moments. The result equals the result of GPTQ (arXiv:2210.17323,
     algorithm 1), computed as the nearest plane of a lattice (arXiv:2507.18553), without an inverse
     matrix.
-
-    Args:
-        matrix: float32 (rows, columns).
-        moments: see `RowStatistics`.
     """
     shares = _error_shares(moments)
     parts = np.split(matrix, range(COLUMNS, matrix.shape[1], COLUMNS), axis=1)
@@ -69,9 +65,7 @@ def rounded_columns(matrix: np.ndarray, moments: np.ndarray) -> tuple[np.ndarray
 
 
 def _round_part(matrix: np.ndarray, shares: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return columns of a matrix (rows, columns) as int8, and their float32 scales; see
-    `rounded_columns`.
-    """
+    """Return `rounded_columns` of some of the columns; shares are those of `_error_shares`."""
     import tensorflow as tf
 
     scale = _column_scales(matrix)
@@ -125,9 +119,7 @@ def _error_shares(moments: np.ndarray) -> np.ndarray:
 def row_rounding(low: float, high: float) -> tuple[np.ndarray, np.ndarray]:
     """Return the float32 scale and the uint8 zero point that map numbers to uint8.
 
-    Args:
-        low: the smallest number, at most 0.
-        high: the largest number, at least 0.
+    The smallest number is at most 0, the largest at least 0.
     """
     scale = (high - low) / 255 or 1.0
     return np.array(scale, "float32"), np.array(round(-low / scale), "uint8")

@@ -2,22 +2,28 @@
 
 import functools
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from types import SimpleNamespace
+from typing import Any
 
 import onnx_ir as ir
+import tensorflow as tf
 
 from tfk_transformer.array_types import Tensor
 from tfk_transformer.config.search_settings import SETTING_DTYPES
-from tfk_transformer.export.to_onnx.conversion import DOMAIN, from_tensorflow
-from tfk_transformer.export.to_onnx.optimize import optimize
-from tfk_transformer.export.to_onnx.simplify import bodies
-from tfk_transformer.export.to_onnx.templates.expansion import MODEL_INPUT_PREFIX, Template
-from tfk_transformer.export.to_onnx.templates.placeholder_model import (
-    PlaceholderModel,
-    Sizes,
+from tfk_transformer.export.to_onnx.conversion import (
+    CACHE,
+    CLASSIFY_OPERATOR,
+    DECODE,
+    DOMAIN,
+    LOGITS,
+    READ,
+    STEP,
+    from_tensorflow,
 )
+from tfk_transformer.export.to_onnx.optimize import bodies, optimize
+from tfk_transformer.export.to_onnx.templates.expansion import MODEL_INPUT_PREFIX, Template
 from tfk_transformer.inference.signatures import (
     CLASSIFY_IDS,
     GENERATE,
@@ -27,14 +33,16 @@ from tfk_transformer.inference.signatures import (
     TensorSignature,
 )
 from tfk_transformer.inference.step_tensors import STEP_SETTINGS
-from tfk_transformer.search.classification_functions import ClassificationFunctions
+from tfk_transformer.layers.decoder import Decoded
+from tfk_transformer.models.search_steps import Beams, Step, Stepper
 from tfk_transformer.search.decoder_step import choose_one
-from tfk_transformer.search.signature_functions import BODIES, Body, tf_function
-from tfk_transformer.search.top_k import VocabularyBlocks
-from tfk_transformer.search.translation_functions import (
+from tfk_transformer.search.model_functions import (
+    ClassificationFunctions,
     ContinuationFunctions,
     TranslationFunctions,
 )
+from tfk_transformer.search.signature_functions import BODIES, Body, tf_function
+from tfk_transformer.search.vocabulary import VocabularyBlocks
 
 # The signature of the function that chooses the next token in a decoding step.
 CHOICE = Signature(
@@ -67,13 +75,82 @@ TEMPLATES = (
     *SEARCH_TEMPLATES,
     *(template._replace(blocks=True) for template in SEARCH_TEMPLATES),
 )
+# The options of a model's configuration that its TensorFlow functions use, int32 ().
+SIZES = ("source_vocab_size", "target_vocab_size", "max_length")
 
 
-class _Shortlist(NamedTuple):
-    """The arrays of a shortlist as tensors; see `Shortlist`."""
+class PlaceholderModel:
+    """A model for tracing: it has the methods that TensorFlow functions use, but no layers.
 
-    likely: Tensor
-    always: Tensor
+    Its nodes are the following. A packed value is one tensor of float32 that stands for a list of
+    values of the same rank. `expansion` replaces it by these values.
+
+    - `Read`: from source (B, S) to the memory, packed: for each member the keys (B, H, S, K) and
+      values (B, H, S, V) of each decoder layer, then the additive mask (B, 1, 1, S) of the source.
+    - `Cache`: from the batch size B to the first cache, packed: the keys and values of each decoder
+      layer of each member, or its states, without positions.
+    - `Step`: from the last tokens (A, M) and their position (), lineage (A, 1, M, (t+1)*M), the
+      cache, and the memory if the model has an encoder, for the A sentences whose search is not
+      finished; then tokens (n,) if the search has a shortlist. To logits (A, M, V), or (A, M, n)
+      with a shortlist, packed by member; attention (A, M, S); and the longer cache.
+    - `Decode`: from target ids (B, T), which begin with the start token, and the memory to the
+      decoder's output (B, T, D), packed by member; the attention weights of the first layer; and
+      the attention weights of all other layers, packed. The weights are to the source
+      (B, H, T, S), or to the target (B, H, T, T) in a model without an encoder.
+    - `Logits`: from the decoder's output (B, T, D) to logits (B, T, V), both packed by member.
+    - `Classify`, of a classifier: from ids (B, S) to logits (B, C).
+
+    Args:
+        config: the sizes of the model.
+        has_source: whether the model has an encoder.
+    """
+
+    def __init__(self, config: SimpleNamespace, has_source: bool = True) -> None:
+        self.config = config
+        self.has_source = has_source
+
+    def start_search(
+        self, source: Tensor, use_cache: bool = True, tokens: Tensor = None
+    ) -> Stepper:
+        """Return the steps of a search; see `Transformer.start_search`."""
+        candidates = [] if tokens is None else [tokens]
+
+        def step(beams: Beams, cache: Tensor, memory: Sequence[Tensor]) -> Step:
+            last = beams.ids[:, :, -1]
+            inputs = [last, beams.position, beams.lineage, cache, *memory, *candidates]
+            logits, attention, next_cache = _node(STEP, inputs, ranks=(3, 3, 4))
+            return Step(logits, next_cache, attention)
+
+        return Stepper(step, lambda batch: _node(CACHE, [batch], [4])[0], self._memory(source))
+
+    def decode(self, inputs: Tensor, training: bool | None = None) -> Decoded:
+        """Return the result of a full pass; see `TokenModel.decode`."""
+        target = inputs["target"] if self.has_source else inputs
+        memory = self._memory(inputs["source"]) if self.has_source else []
+        output, *weights = _node(DECODE, [target, *memory], ranks=(3, 4, 4))
+        return Decoded(output, [], weights) if self.has_source else Decoded(output, weights, [])
+
+    def logits(self, decoded: Tensor) -> Tensor:
+        """Return the logits of decoder outputs (B, T, D)."""
+        return _node(LOGITS, [decoded], ranks=[3])[0]
+
+    def __call__(self, ids: Tensor, training: bool | None = None) -> Tensor:
+        """Return the logits (B, C) that a classifier gives ids (B, S)."""
+        return _node(CLASSIFY_OPERATOR, [ids], ranks=[2])[0]
+
+    def _memory(self, source: Tensor) -> list[Tensor]:
+        return _node(READ, [source], ranks=[4]) if self.has_source else []
+
+
+def _node(operator: str, inputs: Sequence[Tensor], ranks: Sequence[int]) -> list[Tensor]:
+    # A Python function may have any number of inputs and outputs. Its token would say which
+    # function runs; here it is the operator to which `conversion` converts the node.
+    outputs = tf.raw_ops.PyFuncStateless(
+        input=inputs, token=operator, Tout=[tf.float32] * len(ranks)
+    )
+    for output, rank in zip(outputs, ranks, strict=True):
+        output.set_shape([None] * rank)
+    return outputs
 
 
 def build(template: Template, folder: Path) -> Path:
@@ -99,9 +176,7 @@ def build(template: Template, folder: Path) -> Path:
 
 def _model_inputs(template: Template) -> list[TensorSignature]:
     """Return the inputs that `expansion` replaces by a model's arrays."""
-    names = [*Sizes._fields]
-    if template.blocks:
-        names.append("block")
+    names = [*SIZES, "block"] if template.blocks else SIZES
     sizes = [TensorSignature(MODEL_INPUT_PREFIX + name, "int32", ()) for name in names]
     if not template.shortlist:
         return sizes
@@ -111,10 +186,11 @@ def _model_inputs(template: Template) -> list[TensorSignature]:
 
 def _function(template: Template, arrays: Mapping[str, Tensor]) -> Body:
     """Return the function of a template's signature, from tensors by name."""
-    sizes = Sizes(*(arrays[name] for name in Sizes._fields))
+    sizes = SimpleNamespace(**{name: arrays[name] for name in SIZES})
+    sizes.vocab_size = sizes.source_vocab_size  # the name in a classifier's configuration
     vocabulary = VocabularyBlocks(sizes.target_vocab_size, arrays.get("block"))
     if template.task == "choice":
-        return functools.partial(_choose, vocabulary)
+        return functools.partial(choose_one, vocabulary)
     no_tokenizer: Any = None  # templates take and return ids
     model: Any = PlaceholderModel(sizes, template.has_source)
     functions: ClassificationFunctions | TranslationFunctions
@@ -124,16 +200,9 @@ def _function(template: Template, arrays: Mapping[str, Tensor]) -> Body:
         functions_class = TranslationFunctions if template.has_source else ContinuationFunctions
         shortlist: Any = None
         if template.shortlist:
-            shortlist = _Shortlist(arrays["likely"], arrays["always"])
+            shortlist = SimpleNamespace(likely=arrays["likely"], always=arrays["always"])
         functions = functions_class(model, no_tokenizer, no_tokenizer, shortlist, vocabulary)
     return functools.partial(BODIES[SIGNATURES[template.task]], functions)
-
-
-def _choose(
-    vocabulary: VocabularyBlocks, target_ids: Tensor, logits: Tensor, **settings: Tensor
-) -> dict[str, Tensor]:
-    log_prob, token = choose_one(logits, target_ids[:, None], settings, vocabulary)
-    return {"log_prob": log_prob, "next_token": token}
 
 
 def _make_reproducible(graph: ir.Graph) -> None:
@@ -151,12 +220,11 @@ def _make_reproducible(graph: ir.Graph) -> None:
         values = [*part.initializers.values(), *part.inputs]
         for node in part:
             values += node.outputs
-        for item in (part, *part, *values):
-            item.metadata_props.clear()
-        for node in part:
             node.name = None
             if node.domain == DOMAIN:
-                node.attributes.clear()  # the number of a Python function
+                node.attributes.clear()  # those of TensorFlow's operator
+        for item in (part, *part, *values):
+            item.metadata_props.clear()
         for value in values:
             if value.shape is not None:
                 sizes = [size if isinstance(size, int) else None for size in value.shape]

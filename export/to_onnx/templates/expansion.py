@@ -21,6 +21,7 @@ from tfk_transformer.export.to_onnx.conversion import (
     DECODE,
     DOMAIN,
     LOGITS,
+    MEMBER,
     READ,
     STEP,
 )
@@ -47,7 +48,7 @@ class Template(NamedTuple):
     task: str  # "search", "score", "choice" or "probabilities"
     has_source: bool = True  # False for models without an encoder
     shortlist: bool = False
-    blocks: bool = False  # whether the vocabulary has blocks; see `Vocabulary`
+    blocks: bool = False  # whether the vocabulary has blocks; see `VocabularyBlocks`
 
     @property
     def file_name(self) -> str:
@@ -67,7 +68,7 @@ def expand(
     config: "TokenConfig | None" = None,
     packed: Mapping[str, list[ir.Value]] | None = None,
 ) -> ir.Model:
-    """Return a graph with a node for the layers of each member, named as in `layer_nodes`.
+    """Return a graph with a node for the layers of each member, with its number as an attribute.
 
     Args:
         template: the template.
@@ -92,13 +93,7 @@ def expand(
 
 
 class _Expansion:
-    """Replaces the packed values of a graph, in the order of its nodes.
-
-    Args:
-        graph: the graph of a template; it is changed.
-        config: see `expand`.
-        packed: the packed inputs.
-    """
+    """Replaces the packed values of a template's graph, in the order of its nodes."""
 
     def __init__(self, graph: ir.Graph, config: "TokenConfig | None", packed: Packed) -> None:
         self.members: Members = config.members if config else ()
@@ -112,7 +107,7 @@ class _Expansion:
     def _expand(self, graph: ir.Graph) -> None:
         for node in list(graph):
             if node.domain == DOMAIN:
-                self._name_members(node)
+                self._expand_layers(node)
             elif node.op_type == "Loop":
                 self._expand_loop(node)
             elif node.op_type == "If":
@@ -170,11 +165,8 @@ class _Expansion:
         result = mean(op, results) if node.op_type == "LogSoftmax" else results
         self._replace(node, op.nodes, [result])
 
-    def _name_members(self, node: ir.Node) -> None:
+    def _expand_layers(self, node: ir.Node) -> None:
         """Replace a node for the layers of all members by one node for each member."""
-        if node.op_type == CLASSIFY_OPERATOR:
-            node.op_type = f"{CLASSIFY_OPERATOR}_0"
-            return
         write: dict[str, Callable[..., Results]] = {
             READ: lambda op, source: [write_read_nodes(op, self.members, source)],
             CACHE: self._cache,
@@ -183,6 +175,7 @@ class _Expansion:
             LOGITS: lambda op, outputs: [
                 [_layers(op, LOGITS, i, [output], 1)[0] for i, output in enumerate(outputs)]
             ],
+            CLASSIFY_OPERATOR: lambda op, source: [*_layers(op, CLASSIFY_OPERATOR, 0, [source], 1)],
         }
         op = tape.Tape()
         inputs = (self.packed.get(value, value) for value in node.inputs)
@@ -219,13 +212,11 @@ class _Expansion:
         return [logits, mean(op, attention), next_cache]
 
     def _decode(self, op: tape.Tape, target: ir.Value, memory: Sequence[ir.Value] = ()) -> Results:
-        remaining_memory = iter(memory)
         outputs = []
         member_weights = []
-        for number, member in enumerate(self.members):
-            layers = member.decoder_layers
-            inputs = [target, *itertools.islice(remaining_memory, 2 * layers + 1)]
-            output, *weights = _layers(op, DECODE, number, inputs, 1 + layers)
+        for number, member_memory in enumerate(split_memory(self.members, memory)):
+            count = 1 + self.members[number].decoder_layers
+            output, *weights = _layers(op, DECODE, number, [target, *member_memory], count)
             outputs.append(output)
             member_weights.append(weights)
         if self.architecture != "ensemble":
@@ -267,6 +258,12 @@ def write_read_nodes(op: tape.Tape, members: Members, source: ir.Value) -> list[
     return memory
 
 
+def split_memory(members: Members, memory: Iterable[ir.Value]) -> list[list[ir.Value]]:
+    """Return the keys and values of each member's layers, and its mask; empty without a memory."""
+    values = iter(memory)
+    return [list(itertools.islice(values, 2 * member.decoder_layers + 1)) for member in members]
+
+
 def write_step_nodes(
     op: tape.Tape,
     members: Members,
@@ -289,14 +286,12 @@ def write_step_nodes(
         The logits and the attention of each member, and the longer cache.
     """
     remaining_cache = iter(cache)
-    remaining_memory = iter(memory)
     logits: list[ir.Value] = []
     attention: list[ir.Value] = []
     next_cache: list[ir.Value] = []
-    for number, member in enumerate(members):
-        count = len(_cache_shapes(member))
+    for number, member_memory in enumerate(split_memory(members, memory)):
+        count = len(_cache_shapes(members[number]))
         member_cache = itertools.islice(remaining_cache, count)
-        member_memory = itertools.islice(remaining_memory, 2 * member.decoder_layers + 1)
         inputs = [*step_tensors, *member_cache, *member_memory, *candidates]
         results = _layers(op, STEP, number, inputs, count + 2)
         logits.append(results[0])
@@ -333,9 +328,11 @@ def _declare_float(value: ir.Value, shape: Shape) -> ir.Value:
 
 
 def _layers(
-    op: tape.Tape, name: str, member: int, inputs: Sequence[ir.Value], outputs: int
+    op: tape.Tape, operator: str, member: int, inputs: Sequence[ir.Value], outputs: int
 ) -> Sequence[ir.Value]:
-    return op.op_multi_out(f"{name}_{member}", inputs, num_outputs=outputs, domain=DOMAIN)
+    """Write a node that represents layers of the member of this number."""
+    attributes = {MEMBER: member}
+    return op.op_multi_out(operator, inputs, attributes, num_outputs=outputs, domain=DOMAIN)
 
 
 def ints(op: tape.Tape, *values: int) -> ir.Value:

@@ -1,7 +1,12 @@
-"""TensorFlow functions for translation and scoring, which `Translator` runs and exports contain."""
+"""TensorFlow functions of models, over ids and over texts, which runtimes run and exports contain.
+
+A text that cannot be read does not affect the other rows of its batch. A blank text has an empty
+result. A text of more than `max_length` tokens, or with ids outside the vocabulary, is not cut: its
+result is empty, with NaN for numbers.
+"""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import tensorflow as tf
 
@@ -9,10 +14,9 @@ from tfk_transformer.array_types import Tensor
 from tfk_transformer.constants import PAD_ID
 from tfk_transformer.data.shortlist import Shortlist
 from tfk_transformer.losses import real_tokens
+from tfk_transformer.models.classifier import Classifier
 from tfk_transformer.models.token_model import TokenModel
-from tfk_transformer.search.beam_search import beam_search
-from tfk_transformer.search.candidates import find_candidates
-from tfk_transformer.search.limits import Limits
+from tfk_transformer.search.beam_search import BeamSearch
 from tfk_transformer.search.next_token import NEG_INF
 from tfk_transformer.search.scoring import (
     Scores,
@@ -22,32 +26,15 @@ from tfk_transformer.search.scoring import (
     score_translations,
     without_end,
 )
-from tfk_transformer.search.search_state import Hypotheses, SearchInputs
-from tfk_transformer.search.top_k import VocabularyBlocks
+from tfk_transformer.search.search_state import Hypotheses, Limits
+from tfk_transformer.search.vocabulary import VocabularyBlocks, find_candidates
 from tfk_transformer.tokenizers.subword_tokenizer import SubwordTokenizer
-
-
-class Translations(NamedTuple):
-    """Texts and their scores, best first."""
-
-    texts: Tensor  # string (B, n_best)
-    scores: Tensor  # float32 (B, n_best)
-
-
-class ScoredTexts(NamedTuple):
-    """Pairs of texts as ids, and the scores of each token."""
-
-    source_ids: Tensor  # int32 (B, S)
-    target_ids: Tensor  # int32 (B, T)
-    scores: Scores
 
 
 class TranslationFunctions:
     """Search and scoring over ids, and over strings with the tokenizers inside.
 
-    A blank source has an empty translation with score 0. A source of more than `max_length` tokens,
-    or with ids outside the vocabulary, is not cut and does not affect the other rows: it has an
-    empty translation with score NaN. A `beam_size` or `n_best` below 1 counts as 1, and hypotheses
+    A blank source has the score 0. A `beam_size` or `n_best` below 1 counts as 1, and hypotheses
     beyond `beam_size` are blank with a score of -1e9.
 
     Args:
@@ -79,12 +66,7 @@ class TranslationFunctions:
         self.use_cache = use_cache
         self.search = search or {}
 
-    def generate(
-        self,
-        source: Tensor,
-        limits: Limits,
-        prefix: Tensor | None = None,
-    ) -> Hypotheses:
+    def generate(self, source: Tensor, limits: Limits, prefix: Tensor | None = None) -> Hypotheses:
         """Translate ids.
 
         Args:
@@ -96,9 +78,10 @@ class TranslationFunctions:
         Returns:
             int32 ids (B, n_best, T), the prefix included, and float32 scores (B, n_best).
         """
-        lengths, fits, ids = self._readable_rows(source)
+        config = self.model.config
+        lengths, fits, ids = _readable_rows(source, config.source_vocab_size, config.max_length)
         clipped = _clip_beams(limits)
-        fits &= _in_vocabulary(prefix, self.model.config.target_vocab_size)
+        fits &= _in_vocabulary(prefix, config.target_vocab_size)
         prefix, prefix_lengths = _broadcast_prefix(prefix, tf.shape(source)[0])
         max_new_tokens = self._max_new_tokens(ids)
         fits &= (prefix_lengths < max_new_tokens)[:, None]
@@ -116,30 +99,18 @@ class TranslationFunctions:
         )
 
     def translate(
-        self,
-        texts: Tensor,
-        limits: Limits,
-        prefix: Tensor | None = None,
-    ) -> Translations:
+        self, texts: Tensor, limits: Limits, prefix: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
         """Translate string texts (B,) to string texts (B, n_best) with float32 scores (B, n_best).
 
         Each translation begins with the text of `prefix`, string (B,) or (1,), "" for no prefix.
         """
-        source = self.source_tokenizer.graph_encode(ensure_vector(texts))
+        source = encode_texts(self.source_tokenizer, texts)
         if prefix is not None:
-            prefix = self.target_tokenizer.graph_encode(ensure_vector(prefix))
+            prefix = encode_texts(self.target_tokenizer, prefix)
         ids, scores = self.generate(source, limits, prefix)
         ids = tf.reshape(ids, [tf.size(scores), tf.shape(ids)[2]])  # (B*n_best, T)
-        return Translations(
-            tf.reshape(self.target_tokenizer.graph_decode(ids), tf.shape(scores)),
-            scores,
-        )
-
-    def score(self, source_texts: Tensor, target_texts: Tensor) -> ScoredTexts:
-        """Score target texts given source texts, strings (B,), in one full masked pass."""
-        target = self.target_tokenizer.graph_encode(ensure_vector(target_texts))
-        source = self.source_tokenizer.graph_encode(ensure_vector(source_texts))
-        return ScoredTexts(source, target, self.score_ids(source, target))
+        return tf.reshape(self.target_tokenizer.graph_decode(ids), tf.shape(scores)), scores
 
     def score_ids(self, source: Tensor, target: Tensor) -> Scores:
         """Score target ids (B, T), tokens and end token, given source ids (B, S).
@@ -148,7 +119,7 @@ class TranslationFunctions:
         vocabulary, the whole row is NaN.
         """
         config = self.model.config
-        _, fits, ids = self._readable_rows(source)
+        _, fits, ids = _readable_rows(source, config.source_vocab_size, config.max_length)
         fits = (
             fits
             & (count_tokens(target) <= self._max_new_tokens(ids))[:, None]
@@ -174,24 +145,10 @@ class TranslationFunctions:
         """Return the number of tokens (B,) that may follow each source (B, S)."""
         return tf.fill([tf.shape(source)[0]], self.model.config.max_length)
 
-    def _readable_rows(self, ids: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        config = self.model.config
-        return readable_rows(ids, config.source_vocab_size, config.max_length)
-
     def _search(
-        self,
-        source: Tensor,
-        max_lengths: Tensor,
-        limits: Limits,
-        prefix: Tensor,
+        self, source: Tensor, max_lengths: Tensor, limits: Limits, prefix: Tensor
     ) -> Hypotheses:
-        return self._run(
-            source,
-            tf.not_equal(source, PAD_ID),
-            max_lengths,
-            limits,
-            prefix,
-        )
+        return self._run(source, tf.not_equal(source, PAD_ID), max_lengths, limits, prefix)
 
     def _run(
         self,
@@ -203,18 +160,10 @@ class TranslationFunctions:
     ) -> Hypotheses:
         candidates = None if self.shortlist is None else find_candidates(self.shortlist, source)
         tokens = None if candidates is None else candidates.tokens
-        candidate_mask = () if candidates is None else candidates.mask
         step, first_cache, memory = self.model.start_search(source, self.use_cache, tokens)
-        return beam_search(
-            step,
-            first_cache(tf.size(max_lengths)),
-            SearchInputs(memory, source_mask, candidate_mask),
-            max_lengths,
-            limits,
-            prefix,
-            candidates,
-            self.vocabulary,
-        )
+        cache = first_cache(tf.size(max_lengths))
+        search = BeamSearch(step, limits, self.vocabulary, candidates)
+        return search.run(cache, memory, source_mask, max_lengths, prefix)
 
 
 class ContinuationFunctions(TranslationFunctions):
@@ -228,22 +177,13 @@ class ContinuationFunctions(TranslationFunctions):
         return self.model.config.max_length - count_tokens(without_end(source))
 
     def _search(
-        self,
-        source: Tensor,
-        max_lengths: Tensor,
-        limits: Limits,
-        prefix: Tensor,
+        self, source: Tensor, max_lengths: Tensor, limits: Limits, prefix: Tensor
     ) -> Hypotheses:
         prompts = without_end(source)
         prompt_lengths = count_tokens(prompts)
         source_mask = tf.zeros([tf.shape(source)[0], 0], tf.bool)
-        hypotheses = self._run(
-            source,
-            source_mask,
-            max_lengths + prompt_lengths,
-            limits,
-            join(prompts, prefix),
-        )
+        max_lengths += prompt_lengths
+        hypotheses = self._run(source, source_mask, max_lengths, limits, join(prompts, prefix))
         return hypotheses._replace(ids=_shift_left(hypotheses.ids, prompt_lengths))
 
     def _scores(self, source: Tensor, target: Tensor) -> Scores:
@@ -253,7 +193,56 @@ class ContinuationFunctions(TranslationFunctions):
         return tf.shape(source)[1] + tf.shape(target)[1]
 
 
-def readable_rows(ids: Tensor, vocab_size: int, max_length: int) -> tuple[Tensor, Tensor, Tensor]:
+class ClassificationFunctions:
+    """Classification of ids, and of strings with the tokenizer inside.
+
+    The probabilities of all classes of a blank text are 0.
+
+    Args:
+        model: a built model; its weights are read at run time.
+        tokenizer: the tokenizer of the texts.
+        labels: the names of the classes, in the model's order.
+    """
+
+    def __init__(
+        self, model: Classifier, tokenizer: SubwordTokenizer, labels: Sequence[str]
+    ) -> None:
+        self.model = model
+        self.tokenizer = tokenizer
+        self.labels = labels
+
+    def probabilities(self, source: Tensor) -> Tensor:
+        """Return float32 probabilities (B, C) of int32 ids (B, S): tokens and end token, padded."""
+        config = self.model.config
+        lengths, fits, ids = _readable_rows(source, config.vocab_size, config.max_length)
+        logits = self.model(ids, training=False)
+        probabilities = tf.nn.softmax(tf.cast(logits, tf.float32))
+        probabilities = tf.where((lengths > 1)[:, None], probabilities, 0.0)  # blank texts
+        return tf.where(fits, probabilities, float("nan"))
+
+    def classify(self, text: Tensor) -> dict[str, Tensor]:
+        """Classify string texts (B,).
+
+        Returns:
+            The string `label` (B,), its float32 `probability` (B,), and the `probabilities` (B, C).
+        """
+        probabilities = self.probabilities(encode_texts(self.tokenizer, text))
+        best = tf.argmax(probabilities, axis=1, output_type=tf.int32)  # (B,)
+        probability = tf.gather(probabilities, best, batch_dims=1)
+        index = tf.where(probability > 0.0, best + 1, 0)
+        label = tf.gather(tf.constant(["", *self.labels]), index)
+        return {"label": label, "probability": probability, "probabilities": probabilities}
+
+
+def encode_texts(tokenizer: SubwordTokenizer, texts: Tensor) -> Tensor:
+    """Return the ids (B, S) of string texts (B,), tokens and end token, padded.
+
+    TensorFlow does not check the rank when it calls a SavedModel.
+    """
+    return tokenizer.graph_encode(tf.ensure_shape(texts, [None]))
+
+
+def _readable_rows(ids: Tensor, vocab_size: int, max_length: int) -> tuple[Tensor, Tensor, Tensor]:
     """Find the rows of int32 ids (B, S) that a model can read.
 
     They have at most `max_length` tokens, all in the vocabulary.
@@ -264,15 +253,10 @@ def readable_rows(ids: Tensor, vocab_size: int, max_length: int) -> tuple[Tensor
     """
     # onnxruntime fails on rows without columns.
     ids = tf.pad(ids, [[0, 0], [0, tf.cast(tf.equal(tf.shape(ids)[1], 0), tf.int32)]])
-    lengths = tf.math.count_nonzero(ids, axis=1, dtype=tf.int32)
+    lengths = count_tokens(ids)
     in_vocabulary = tf.reduce_all((ids >= 0) & (ids < vocab_size), axis=1)
     fits = (in_vocabulary & (lengths <= max_length))[:, None]
     return lengths, fits, tf.where(fits, ids, PAD_ID)[:, :max_length]
-
-
-def ensure_vector(texts: Tensor) -> Tensor:
-    """Check that texts have rank 1, which TensorFlow does not check when it calls a SavedModel."""
-    return tf.ensure_shape(texts, [None])
 
 
 def _clip_beams(limits: Limits) -> Limits:
@@ -316,10 +300,7 @@ def _shift_left(ids: Tensor, counts: Tensor) -> Tensor:
     """Drop the first `counts` (B,) tokens of every row of ids (B, n, T), and pad at the end."""
     length = tf.shape(ids)[2]
     columns = tf.range(length)[None, :] + counts[:, None]  # (B, T)
-    ids = tf.gather(  # (B, T, n)
-        tf.transpose(ids, [0, 2, 1]),
-        tf.minimum(columns, length - 1),
-        batch_dims=1,
-    )
+    ids = tf.transpose(ids, [0, 2, 1])  # (B, T, n)
+    ids = tf.gather(ids, tf.minimum(columns, length - 1), batch_dims=1)
     ids = tf.where((columns < length)[:, :, None], ids, PAD_ID)
     return tf.transpose(ids, [0, 2, 1])

@@ -1,9 +1,13 @@
-"""Write attention as ONNX operators."""
+"""Write the operators that combine positions: attention, and SSRUs.
+
+`operator_writer` explains the letters of shapes.
+"""
 
 from collections.abc import Sequence
 
 import numpy as np
 import onnx_ir as ir
+from onnxscript import TapeBuilder
 
 from tfk_transformer.export.to_onnx.layer_operators.onnx_matmul import CONTRIB
 from tfk_transformer.export.to_onnx.layer_operators.operator_writer import OperatorWriter
@@ -16,8 +20,6 @@ LOWEST_POWER = np.float32(-80)
 
 class StandardAttention:
     """Writes attention with standard operators.
-
-    `operator_writer` explains the letters of shapes.
 
     Args:
         writer: writer of the operators.
@@ -64,10 +66,7 @@ class StandardAttention:
         return self.join(attended), weights
 
     def project_source(self, encoded: ir.Value) -> list[ir.Value]:
-        """Project the encoder's output (B, S, D) to the memory.
-
-        Return keys (B, H, S, K) and values (B, H, S, V).
-        """
+        """Project the encoder's output (B, S, D) to keys (B, H, S, K) and values (B, H, S, V)."""
         heads = self.heads(encoded, self.context_roles)
         return [heads[0], heads[-1]]
 
@@ -93,17 +92,17 @@ class StandardAttention:
         """Return the heads' outputs (A, M, H, V) of an attention without padding."""
         return self.attend(query, key, value, lineage)[0]
 
-    def project(self, x: ir.Value, roles: Sequence[str]) -> ir.Value:
-        """Multiply rows (A, M, D) by the concatenated weights of "query", "key" or "value"."""
+    def heads(self, x: ir.Value, roles: Sequence[str]) -> list[ir.Value]:
+        """Project rows (A, M, D) to heads (A, H, M, width) for each of "query", "key", "value".
+
+        One product projects to all roles.
+        """
+        count = self.options.num_heads
         matrix = np.concatenate([self._matrix(role) for role in roles], axis=1)
         biased = any(f"{self.path}/{role}_bias" in self.writer.weights for role in roles)
         bias = np.concatenate([self._bias(role) for role in roles]) if biased else None
-        return self.writer.matmul.multiply(x, f"{self.path}/{'_'.join(roles)}", matrix, bias)
-
-    def heads(self, x: ir.Value, roles: Sequence[str]) -> list[ir.Value]:
-        """Project rows (A, M, D) to heads (A, H, M, width) for each role."""
-        count = self.options.num_heads
-        projected = self.project(x, roles)
+        name = f"{self.path}/{'_'.join(roles)}"
+        projected = self.writer.matmul.multiply(x, name, matrix, bias)
         if self.options.query_width == self.options.value_width:
             heads = self._to_heads(projected, len(roles) * count, roles[0])
             return self._split(heads, [count] * len(roles), axis=1)
@@ -134,28 +133,28 @@ class StandardAttention:
     def _width(self, role: str) -> int:
         return self.options.value_width if role == "value" else self.options.query_width
 
-    def _scale(self, role: str) -> float:
+    def _scale(self, role: str) -> np.float32:
         """Return the factor of a role's weights.
 
         The query's weights include the divisor of the attention scores.
         """
         width = self.options.query_width if role == "query" else 1
-        return 1.0 / (width if self.options.attention_scale == "key_dim" else width**0.5)
+        divisor = width if self.options.attention_scale == "key_dim" else width**0.5
+        return np.float32(1.0 / divisor)
 
     def _matrix(self, role: str) -> np.ndarray:
         """Return a role's weights (H, D, width) as (D, H*width).
 
         If heads share weights, each head projects its slice of D.
         """
-        weight = self.writer.weights[f"{self.path}/{role}"] * np.float32(self._scale(role))
+        weight = self.writer.weights[f"{self.path}/{role}"] * self._scale(role)
         if self.options.shared_projections:
             return np.kron(np.eye(self.options.num_heads, dtype="float32"), weight[0])
         return weight.transpose(1, 0, 2).reshape(weight.shape[1], -1)
 
     def _bias(self, role: str) -> np.ndarray:
         zeros = np.zeros((1, 1, self._width(role)), "float32")
-        bias = self.writer.weights.get(f"{self.path}/{role}_bias", zeros)
-        bias = bias * np.float32(self._scale(role))
+        bias = self.writer.weights.get(f"{self.path}/{role}_bias", zeros) * self._scale(role)
         return np.broadcast_to(bias, (self.options.num_heads, 1, bias.shape[-1])).reshape(-1)
 
 
@@ -170,10 +169,7 @@ class ReproducibleAttention(StandardAttention):
     def attend(
         self, query: ir.Value, key: ir.Value, value: ir.Value, mask: ir.Value
     ) -> tuple[ir.Value, ir.Value]:
-        """Return the heads' outputs (A, M, H, V), and attention weights (A, H, M, S).
-
-        A sum in float64 is the same in every order, after rounding to float32.
-        """
+        """Sum in float64, which is the same in every order, after rounding to float32."""
         op = self.writer.op
         powers = self._powers(op.FusedMatMul(query, key, transB=1, _domain=CONTRIB), mask)
         exact = op.Cast(powers, to=ir.DataType.DOUBLE.value)
@@ -184,10 +180,9 @@ class ReproducibleAttention(StandardAttention):
     def attend_source(
         self, query: ir.Value, key: ir.Value, value: ir.Value, mask: ir.Value
     ) -> tuple[ir.Value, ir.Value]:
-        """Return the heads' outputs (A, M, H, V), and attention weights (A, H, M, S).
+        """Let the product with the values compute the sum, too: they have one more column, of ones.
 
-        The product with the values computes the sum, too: they have one more column, of ones. The
-        keys are transposed and the column is added before the loop.
+        The keys are transposed and the column is added before the loop.
         """
         op = self.writer.op
         scores = op.MatMul(query, op.Transpose(key, perm=[0, 1, 3, 2]))
@@ -201,9 +196,8 @@ class ReproducibleAttention(StandardAttention):
     def attend_past(
         self, query: ir.Value, key: ir.Value, value: ir.Value, lineage: ir.Value
     ) -> ir.Value:
-        """Return the heads' outputs (A, M, H, V) of an attention without padding.
-
-        onnxruntime compiles its sums for the oldest processors, so they are the same on all.
+        """Sum in float32: onnxruntime compiles these sums for the oldest processors, so they are
+        the same on all.
         """
         op = self.writer.op
         powers = self._powers(op.FusedMatMul(query, key, transB=1, _domain=CONTRIB), lineage)
@@ -216,3 +210,83 @@ class ReproducibleAttention(StandardAttention):
         masked = op.Add(scores, mask)
         lowered = op.Sub(masked, op.ReduceMax(masked, self.writer.ints(-1), keepdims=1))
         return op.Exp(op.Max(lowered, self.writer.constant("lowest_power", LOWEST_POWER)))
+
+
+class SSRUWriter:
+    """Writes the SSRU of a decoder layer with standard operators; see `layers.ssru`.
+
+    It has the methods of `StandardAttention` that self-attention uses.
+
+    Args:
+        writer: writer of the operators.
+        path: common part of the names of the SSRU's weights, such as "decoder/layer_0/ssru".
+    """
+
+    def __init__(self, writer: OperatorWriter, path: str):
+        self.writer = writer
+        self.path = path
+        self.width = writer.options.model_dim
+
+    def to_past(
+        self, x: ir.Value, past: Sequence[ir.Value], lineage: ir.Value
+    ) -> tuple[ir.Value, list[ir.Value]]:
+        """Map rows (A, M, D) to rows, and return the next states (A, 1, M, D); see `SSRU.step`."""
+        op = self.writer.op
+        ints = self.writer.ints
+        beams = op.Shape(x, start=1, end=2)  # (1,): M
+        # The columns of the previous position. The first step has none: a product of no columns.
+        columns = op.Slice(lineage, op.Mul(beams, ints(-2)), op.Neg(beams), ints(3))
+        visible = op.Equal(columns, self.writer.constant("visible", np.float32(0)))
+        previous = op.MatMul(op.Cast(visible, to=ir.DataType.FLOAT.value), *past)
+        forget, update = self._gates(x)
+        kept = op.Mul(forget, op.Squeeze(previous, ints(1)))
+        rows = op.Add(kept, update)
+        return op.Relu(rows), [op.Unsqueeze(rows, ints(1))]
+
+    def to_itself(self, x: ir.Value, mask: ir.Value) -> tuple[ir.Value, ir.Value]:
+        """Map rows (B, T, D) to rows, and return attention weights without heads (B, 0, T, T).
+
+        The mask is not needed, since an SSRU reads earlier positions only.
+        """
+        op = self.writer.op
+        ints = self.writer.ints
+        sentences = op.Shape(x, end=1)
+        zero = self.writer.constant("visible", np.float32(0))
+        first = op.Expand(zero, op.Concat(sentences, ints(self.width), axis=0))
+        _, states = op.Scan(
+            first,
+            *self._gates(x),
+            body=_recurrence(),
+            num_scan_inputs=2,
+            scan_input_axes=[1, 1],
+            scan_output_axes=[1],
+            _outputs=2,
+        )
+        length = op.Shape(x, start=1, end=2)
+        no_heads = op.Expand(zero, op.Concat(sentences, ints(0), length, length, axis=0))
+        return op.Relu(states), no_heads
+
+    def _gates(self, x: ir.Value) -> tuple[ir.Value, ir.Value]:
+        """Return f and (1 - f) * (x W), rows (A, M, D), from one product."""
+        op = self.writer.op
+        names = ("kernel", "forget_kernel")
+        matrix = np.concatenate([self.writer.weights[f"{self.path}/{n}"] for n in names], axis=1)
+        bias = np.pad(self.writer.weights[f"{self.path}/forget_bias"], (self.width, 0))
+        projected = self.writer.matmul.multiply(x, f"{self.path}/{'_'.join(names)}", matrix, bias)
+        sizes = self.writer.ints(self.width, self.width)
+        linear, forget = op.Split(projected, sizes, axis=-1, _outputs=2)
+        forget = op.Sigmoid(forget)
+        rest = op.Sub(self.writer.constant("one", np.float32(1)), forget)
+        return forget, op.Mul(rest, linear)
+
+
+def _recurrence() -> ir.Graph:
+    """Return the body of a Scan: from the state c, f and u (B, D) to f * c + u, twice."""
+    op = TapeBuilder()
+    inputs = [ir.val(name, ir.DataType.FLOAT, [None, None]) for name in ("c", "f", "u")]
+    state, forget, update = inputs
+    next_state = op.Add(op.Mul(forget, state), update)
+    outputs = [next_state, op.Identity(next_state)]
+    for value in outputs:
+        value.dtype = ir.DataType.FLOAT
+    return ir.Graph(inputs, outputs, nodes=op.nodes, name="recurrence")

@@ -1,4 +1,4 @@
-"""The tokens among which a search with a shortlist chooses, in TensorFlow."""
+"""The tokens that a search chooses from: the vocabulary, or the candidates of a shortlist."""
 
 from typing import NamedTuple
 
@@ -8,9 +8,41 @@ from tfk_transformer.array_types import Tensor
 from tfk_transformer.constants import PAD_ID
 from tfk_transformer.data.shortlist import Shortlist
 from tfk_transformer.layers.masks import HIDDEN
-from tfk_transformer.search.top_k import VocabularyBlocks
 
+BLOCK_SIZES = (64, 256)  # minimum and maximum length of the blocks that `top_k_by_blocks` searches
 CANDIDATE_BLOCK = 64  # divides the number of candidates, so that they can be searched by blocks
+
+
+class VocabularyBlocks(NamedTuple):
+    """The size of a vocabulary and of its blocks; tensors in graphs for any vocabulary."""
+
+    size: Tensor  # int ()
+    block_size: Tensor | None  # int (): their length; None for no blocks
+
+    @classmethod
+    def of(cls, size: int) -> "VocabularyBlocks":
+        """Return a vocabulary of this size, with blocks if a block size divides it."""
+        return cls(size, next((block for block in range(*BLOCK_SIZES) if size % block == 0), None))
+
+
+def top_k_by_blocks(
+    values: Tensor, vocabulary: VocabularyBlocks, k: Tensor, num_blocks: Tensor
+) -> Tensor:
+    """Return the k greatest of values (…, vocab_size), and their ids: (N, k) each.
+
+    The greatest values are in the blocks with the greatest maxima. Searching only `num_blocks`
+    blocks is three times as fast.
+    """
+    vocab_size, block_size = vocabulary
+    if block_size is None:
+        return tf.math.top_k(tf.reshape(values, [-1, vocab_size]), k=k)
+    blocks = tf.reshape(values, [-1, vocab_size // block_size, block_size])
+    num_blocks = tf.minimum(num_blocks, vocab_size // block_size)
+    block_ids = tf.math.top_k(tf.reduce_max(blocks, axis=-1), k=num_blocks).indices  # (N, blocks)
+    searched = tf.gather(blocks, block_ids, batch_dims=1)
+    best, indices = tf.math.top_k(tf.reshape(searched, [-1, num_blocks * block_size]), k=k)
+    rank = indices // block_size  # of the block, in `block_ids`
+    return best, indices + (tf.gather(block_ids, rank, batch_dims=1) - rank) * block_size
 
 
 class Candidates(NamedTuple):
@@ -31,27 +63,16 @@ class Candidates(NamedTuple):
         """Return the blocks of the candidates."""
         return VocabularyBlocks(tf.size(self.tokens), CANDIDATE_BLOCK)
 
-    def max_k(self) -> Tensor:
-        """Return the maximum number of next tokens, int32 ().
-
-        It is the number of candidates, or of all tokens if the vocabulary is smaller.
-        """
-        return tf.minimum(tf.size(self.tokens), tf.size(self.indices))
-
     def expand_logits(self, logits: Tensor, mask: Tensor) -> Tensor:
         """Expand the candidates' logits (A, M, n) to the whole vocabulary, (A, M, V).
 
-        Args:
-            logits: for an ensemble, a list of logits.
-            mask: the rows of `mask` of these A sentences.
+        `mask` has the rows of `Candidates.mask` of these A sentences. An ensemble has a list of
+        logits.
         """
 
         def expand(part: Tensor) -> Tensor:
-            padded = tf.pad(
-                tf.cast(part, tf.float32) + mask,
-                [[0, 0], [0, 0], [0, 1]],
-                constant_values=HIDDEN,
-            )
+            masked = tf.cast(part, tf.float32) + mask
+            padded = tf.pad(masked, [[0, 0], [0, 0], [0, 1]], constant_values=HIDDEN)
             return tf.gather(padded, self.indices, axis=2)
 
         return tf.nest.map_structure(expand, logits)
@@ -60,9 +81,7 @@ class Candidates(NamedTuple):
 def find_candidates(shortlist: Shortlist, source: Tensor) -> Candidates:
     """Return the candidates of source ids, int32 (B, S).
 
-    Args:
-        shortlist: a shortlist, or tensors with the names `likely` and `always`.
-        source: the ids.
+    The shortlist may also be tensors with the names `likely` and `always`.
     """
     batch_size = tf.shape(source)[0]
     always = tf.convert_to_tensor(shortlist.always)
@@ -83,8 +102,6 @@ def find_candidates(shortlist: Shortlist, source: Tensor) -> Candidates:
     indices = tf.range(tf.size(union))
     visible = (tf.gather(selected, tokens, axis=1) > 0) & (tf.range(count) < tf.size(union))
     indices = tf.tensor_scatter_nd_update(
-        tf.fill([tf.size(always)], count),
-        union[:, None],
-        indices,
+        tf.fill([tf.size(always)], count), union[:, None], indices
     )
     return Candidates(tokens, indices, tf.where(visible, 0.0, HIDDEN)[:, None, :])

@@ -1,0 +1,302 @@
+"""Write the operators of the nodes that represent layers; see `templates.building`.
+
+N is the number of tokens that a step reads for each sentence: P + M in the first step, for the
+prefix and the beams, and M in later steps. A model without a prefix has P = 0.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import TypeAlias, cast
+
+import numpy as np
+import onnx_ir as ir
+
+from tfk_transformer.config.model_options import ClassifierConfig, TransformerConfig
+from tfk_transformer.constants import END_ID, PAD_ID
+from tfk_transformer.export.to_onnx.layer_operators.mixers import SSRUWriter, StandardAttention
+from tfk_transformer.export.to_onnx.layer_operators.onnx_matmul import KERNEL
+from tfk_transformer.export.to_onnx.layer_operators.operator_writer import OPEN_END, OperatorWriter
+from tfk_transformer.layers.masks import HIDDEN
+
+Mixer: TypeAlias = StandardAttention | SSRUWriter  # what combines target positions
+
+
+def write_read(writer: OperatorWriter, source: ir.Value) -> list[ir.Value]:
+    """Write the operators of a `Read` node.
+
+    They compute the memory of each decoder layer and the source's mask from source ids (B, S).
+    """
+    config = cast(TransformerConfig, writer.config)  # only models with an encoder have this node
+    encoded, mask = _encode(writer, writer.add_prefix("source", source))
+    memory: list[ir.Value] = []
+    for layer in range(config.decoder_layers):
+        reader = writer.attention(writer, f"decoder/layer_{layer}/cross_attention")
+        memory += reader.project_source(encoded)
+    return [*memory, mask]
+
+
+def write_classify(writer: OperatorWriter, source: ir.Value) -> list[ir.Value]:
+    """Write the operators of a `Classify` node: from ids (B, S) to logits (B, C); see
+    `Classifier.call`.
+    """
+    op = writer.op
+    encoded, _ = _encode(writer, source)
+    is_real = op.Not(op.Equal(source, writer.constant("pad", np.int32(PAD_ID))))
+    real = op.Cast(is_real, to=ir.DataType.FLOAT.value)  # (B, S)
+    count = op.ReduceSum(real, writer.ints(1), keepdims=1)
+    count = op.Max(count, writer.constant("one", np.float32(1)))
+    shares = op.Unsqueeze(op.Div(real, count), writer.ints(2))  # (B, S, 1)
+    mean = op.ReduceSum(op.Mul(encoded, shares), writer.ints(1), keepdims=0)  # (B, D)
+    head = (writer.weights["head/kernel"], writer.weights["head/bias"])
+    return [writer.matmul.multiply(mean, "head/kernel", *head)]
+
+
+def _encode(writer: OperatorWriter, source: ir.Value) -> tuple[ir.Value, ir.Value]:
+    """Write the encoder over ids (B, S) with their prefix.
+
+    Return rows (B, S, D), and the additive mask (B, 1, 1, S).
+    """
+    op = writer.op
+    config = cast(TransformerConfig | ClassifierConfig, writer.config)
+    is_hidden = op.Equal(source, writer.constant("pad", np.int32(PAD_ID)))
+    if isinstance(config, TransformerConfig) and not config.source_end:
+        is_hidden = op.Or(is_hidden, op.Equal(source, writer.constant("end", np.int32(END_ID))))
+    hidden = op.Cast(is_hidden, to=ir.DataType.FLOAT.value)
+    hidden = op.Mul(hidden, writer.constant("hidden", np.float32(HIDDEN)))
+    mask = op.Unsqueeze(hidden, writer.ints(1, 2))
+    positions = None if writer.is_relative else _source_positions(writer, source, is_hidden)
+    x = writer.embed("source", source, positions)
+    masks = writer.full_pass_masks("encoder", source, mask)
+    for layer in range(config.encoder_layers):
+        path = f"encoder/layer_{layer}"
+        norm = f"{path}/attention_residual/norm"
+        self_attention = writer.attention(writer, f"{path}/attention")
+        attended, _ = self_attention.to_itself(writer.enter(x, norm), masks[layer])
+        x = writer.feed_forward(writer.leave(x, attended, norm), path)
+    return writer.finish(x, "encoder"), mask
+
+
+def _source_positions(writer: OperatorWriter, ids: ir.Value, is_hidden: ir.Value) -> ir.Value:
+    """Return the positions of a source's ids (B, S) with its additions: (S, D), or (B, S, D) for a
+    model with a suffix; see `models.prefixes.positions_with_suffix`.
+    """
+    suffix = len(getattr(writer.config, "source_suffix", ()))  # a classifier has none
+    if not suffix:
+        return writer.first_positions("source", ids)
+    op = writer.op
+    visible = op.Cast(op.Not(is_hidden), to=ir.DataType.INT64.value)
+    count = op.ReduceSum(visible, writer.ints(1), keepdims=1)  # (B, 1)
+    after = op.Add(count, writer.ints(*range(-suffix, 0)))
+    length = op.Sub(op.Shape(ids, start=1), writer.ints(suffix))
+    others = op.Expand(writer.range(length), op.Concat(op.Shape(ids, end=1), length, axis=0))
+    return op.Gather(writer.positions("source"), op.Concat(after, others, axis=1))
+
+
+def write_step(
+    writer: OperatorWriter, tokens: ir.Value, position: ir.Value, lineage: ir.Value, *rest: ir.Value
+) -> list[ir.Value]:
+    """Write the operators of a `Step` node.
+
+    They compute the logits of the next token of each open hypothesis, the attention, and the longer
+    cache.
+    """
+    config = writer.config
+    layers = config.decoder_layers
+    parts = 1 if config.decoder_mixer == "ssru" else 2  # values of a layer's cache
+    memory_end = (parts + 2) * layers + 1
+    if config.architecture == "decoder":
+        memory_end = parts * layers
+    cache = rest[: parts * layers]
+    memory = rest[parts * layers : memory_end]
+    candidates = rest[memory_end:]
+    beams = writer.op.Shape(tokens)  # A, M
+    positions = position
+    if config.target_prefix:
+        tokens, positions, lineage = _with_prefix(writer, tokens, position, lineage)
+    encoding = None
+    if not writer.is_relative:
+        encoding = writer.op.Gather(writer.positions("target"), positions)
+    x = writer.embed("target", tokens, encoding)
+    masks = _biased_step_masks(writer, positions, beams, lineage)
+    next_cache: list[ir.Value] = []
+
+    def attend_itself(layer: int, attend: Mixer, rows: ir.Value) -> ir.Value:
+        past = cache[parts * layer : parts * (layer + 1)]
+        attended, longer = attend.to_past(rows, past, masks[layer])
+        next_cache.extend(longer)
+        return attended
+
+    x, weights = _decode(writer, x, memory, attend_itself)
+    logits = _logits(writer, _last_beams(writer, x, beams), *candidates)
+    mean_weights = _mean_over_heads(writer, weights[-1] if memory else None, beams)  # (A, N, P+S)
+    mean_weights = _last_beams(writer, mean_weights, beams)
+    attended_from = writer.drop_first(mean_weights, len(config.source_additions), axis=2)
+    return [logits, attended_from, *next_cache]
+
+
+def _with_prefix(
+    writer: OperatorWriter, last: ir.Value, position: ir.Value, lineage: ir.Value
+) -> tuple[ir.Value, ir.Value, ir.Value]:
+    """Return the inputs of a step, which include the prefix in the first step.
+
+    From ids (A, M), the last token of each beam, their position int32 (), and the additive lineage
+    mask (A, 1, M, T*M), to ids (A, N), their positions (N,), and the mask (A, 1, N, P+T*M).
+    """
+    op = writer.op
+    length = len(writer.config.target_prefix)
+    position = op.Cast(position, to=ir.DataType.INT64.value)
+    is_first = op.Equal(position, writer.constant("start", np.int64(0)))
+    is_first = op.Cast(is_first, to=ir.DataType.INT64.value)
+    new = op.Mul(is_first, writer.ints(length))  # (1,): N - M
+    prefix = writer.slice(writer.repeat_prefix("target", last), writer.ints(0), new, axis=1)
+    tokens = op.Concat(prefix, last, axis=1)
+    beam_position = op.Add(position, writer.ints(length))
+    beam_positions = op.Expand(beam_position, op.Shape(last, start=1))  # (M,)
+    prefix_positions = writer.slice(writer.ints(*range(length)), writer.ints(0), new, axis=0)
+    positions = op.Concat(prefix_positions, beam_positions, axis=0)
+    return tokens, positions, _step_mask(writer, lineage, new)
+
+
+def _step_mask(writer: OperatorWriter, lineage: ir.Value, new: ir.Value) -> ir.Value:
+    """Return the lineage mask with rows for the `new` tokens of the prefix that a step reads, and
+    visible columns for the whole prefix.
+    """
+    op = writer.op
+    length = len(writer.config.target_prefix)
+    visible = writer.constant("prefix_visible", np.float32(0))
+    visible = writer.expand_last(visible, lineage, length)
+    beam_rows = op.Concat(visible, lineage, axis=3)  # (A, 1, M, P+T*M)
+    sizes = [op.Shape(lineage, end=2), new, op.Shape(lineage, start=3)]
+    hidden = writer.constant("hidden", np.float32(HIDDEN))
+    hidden = op.Expand(hidden, op.Concat(*sizes, axis=0))  # (A, 1, N - M, T*M)
+    sizes = [op.Shape(lineage, end=2), new, writer.ints(length)]
+    causal = np.triu(np.full((1, 1, length, length), HIDDEN, "float32"), 1)
+    causal_rows = writer.constant("prefix_causal", causal)
+    causal_rows = writer.slice(causal_rows, writer.ints(0), new, axis=2)
+    causal_rows = op.Expand(causal_rows, op.Concat(*sizes, axis=0))
+    prefix_rows = op.Concat(causal_rows, hidden, axis=3)  # (A, 1, N - M, P+T*M)
+    return op.Concat(prefix_rows, beam_rows, axis=2)
+
+
+def _last_beams(writer: OperatorWriter, x: ir.Value, beams: ir.Value) -> ir.Value:
+    """Return the last M of the N elements of (A, N, …); `beams` are int64 [A, M]."""
+    if not writer.config.target_prefix:
+        return x
+    count = writer.slice(beams, writer.ints(1), writer.ints(2), axis=0)  # (1,): M
+    return writer.slice(x, writer.op.Neg(count), writer.ints(OPEN_END), axis=1)
+
+
+def write_decode(writer: OperatorWriter, target: ir.Value, *memory: ir.Value) -> list[ir.Value]:
+    """Write the operators of a `Decode` node: a full pass over the target, and its attention
+    weights.
+    """
+    op = writer.op
+    target = writer.add_prefix("target", target)  # (B, P+T)
+    length = op.Shape(target, start=1)
+    hidden = writer.constant("hidden", np.float32(HIDDEN))
+    hidden = op.Expand(hidden, op.Concat(length, length, axis=0))
+    causal = op.Trilu(hidden, writer.constant("one_above", np.int64(1)), upper=1)
+    positions = None if writer.is_relative else writer.first_positions("target", target)
+    x = writer.embed("target", target, positions)
+    masks = writer.full_pass_masks("decoder", target, causal)
+    self_weights: list[ir.Value] = []
+
+    def attend_itself(layer: int, attend: Mixer, rows: ir.Value) -> ir.Value:
+        attended, weights = attend.to_itself(rows, masks[layer])
+        self_weights.append(weights)
+        return attended
+
+    output, source_weights = _decode(writer, x, memory, attend_itself)
+    attended_from = [
+        writer.drop_first(weights, len(writer.config.source_additions), axis=3)
+        for weights in source_weights or self_weights
+    ]
+    prefix_length = len(writer.config.target_prefix)
+    return [
+        writer.drop_first(output, prefix_length, axis=1),
+        *(writer.drop_first(weights, prefix_length, axis=2) for weights in attended_from),
+    ]
+
+
+def write_logits(writer: OperatorWriter, output: ir.Value) -> list[ir.Value]:
+    """Write the operators of a `Logits` node: from decoder output (B, T, D) to logits (B, T, V)."""
+    return [_logits(writer, output)]
+
+
+def _decode(
+    writer: OperatorWriter,
+    x: ir.Value,
+    memory: Sequence[ir.Value],
+    attend_itself: Callable[[int, Mixer, ir.Value], ir.Value],
+) -> tuple[ir.Value, list[ir.Value]]:
+    """Write the decoder's layers over embedded rows (A, N, D).
+
+    The memory is the outputs of the `Read` node; empty for a model without an encoder.
+    `attend_itself` writes the self-attention or the SSRU of a layer over normalized rows. Return
+    the decoder's output (A, N, D), and each layer's attention weights to the source (A, H, N, S).
+    """
+    source_weights: list[ir.Value] = []
+    for layer in range(writer.config.decoder_layers):
+        path = f"decoder/layer_{layer}"
+        norm = f"{path}/self_residual/norm"
+        mixer: Mixer
+        if writer.config.decoder_mixer == "ssru":
+            mixer = SSRUWriter(writer, f"{path}/ssru")
+        else:
+            mixer = writer.attention(writer, f"{path}/self_attention")
+        attended = attend_itself(layer, mixer, writer.enter(x, norm))
+        x = writer.leave(x, attended, norm)
+        if memory:
+            norm = f"{path}/cross_residual/norm"
+            cross_attention = writer.attention(writer, f"{path}/cross_attention")
+            attended, weights = cross_attention.to_source(
+                writer.enter(x, norm), memory[2 * layer : 2 * layer + 2], memory[-1]
+            )
+            x = writer.leave(x, attended, norm)
+            source_weights.append(weights)
+        x = writer.feed_forward(x, path)
+    return writer.finish(x, "decoder"), source_weights
+
+
+def _biased_step_masks(
+    writer: OperatorWriter, position: ir.Value, beams: ir.Value, lineage: ir.Value
+) -> list[ir.Value]:
+    """Return each layer's mask for the self-attention of a step.
+
+    From the positions of the new tokens () or (N,), int64 [A, M], and the mask (A, 1, N, P+T*M).
+    """
+    if not writer.relative_tables("decoder"):
+        return [lineage] * writer.config.decoder_layers
+    op = writer.op
+    queries = op.Reshape(op.Cast(position, to=ir.DataType.INT64.value), writer.ints(-1))
+    length = len(writer.config.target_prefix)
+    count = op.Shape(lineage, start=3)
+    if length:
+        count = op.Sub(count, writer.ints(length))
+    # A cache has M keys for each position after the prefix.
+    num_beams = writer.slice(beams, writer.ints(1), writer.ints(2), axis=0)  # (1,): M
+    keys = op.Div(writer.range(count), num_beams)
+    if length:
+        keys = op.Add(keys, writer.ints(length))
+        keys = op.Concat(writer.ints(*range(length)), keys, axis=0)
+    return writer.biased_masks("decoder", lineage, queries, keys)
+
+
+def _mean_over_heads(writer: OperatorWriter, weights: ir.Value | None, shape: ir.Value) -> ir.Value:
+    """Return the attention (A, M, S), or (A, M, 0) if the model has no encoder."""
+    if weights is not None:
+        return writer.op.ReduceMean(weights, writer.ints(1), keepdims=0)
+    nothing = writer.constant("nothing", np.float32(0))
+    return writer.op.Expand(nothing, writer.op.Concat(shape, writer.ints(0), axis=0))
+
+
+def _logits(writer: OperatorWriter, x: ir.Value, candidates: ir.Value | None = None) -> ir.Value:
+    """Return logits (A, M, V), or only the logits (A, M, n) of candidates (n,)."""
+    bias = writer.weights.get("output/bias")
+    kernel = writer.weights.get(KERNEL)
+    if kernel is not None and candidates is None:
+        return writer.matmul.multiply(x, KERNEL, kernel, bias)
+    name = writer.table("target") if kernel is None else KERNEL
+    table = writer.weights[name] if kernel is None else kernel.T
+    if candidates is None:
+        return writer.matmul.multiply_by_table(x, name, table, bias)
+    return writer.matmul.multiply_by_some_of_table(x, name, table, candidates, bias)
