@@ -47,7 +47,7 @@ def main() -> None:
     parser.add_argument("--preset", action="append", choices=PRESETS)
     options = parser.parse_args()
     load_tensorflow()
-    from tfk_transformer.pipelines.recipe import Recipe
+    from tfk_transformer.training.recipe import Recipe
 
     recipe = Recipe.read(RECIPE)
     if options.epochs:

@@ -234,7 +234,7 @@ def use_onnx(folder: Path) -> None:
 
 def use_recipe(folder: Path) -> None:
     """Read a recipe."""
-    from tfk_transformer.pipelines.recipe import Recipe
+    from tfk_transformer.training.recipe import Recipe
 
     Recipe.read(folder / "recipe.toml")
 

@@ -19,10 +19,10 @@ with atheris.instrument_imports(include=["tfk_transformer"]):
     from tfk_transformer.config.search_settings import resolve_settings
     from tfk_transformer.export.runtime.sessions import parse_metadata
     from tfk_transformer.models.registry import config_from_json
-    from tfk_transformer.pipelines.recipe import Recipe
     from tfk_transformer.pipelines.text_classifier import _check_labels
     from tfk_transformer.pipelines.weights import read_shapes
     from tfk_transformer.tokenizers.subword_tokenizer import SubwordTokenizer
+    from tfk_transformer.training.recipe import Recipe
 
 FOLDER = Path(tempfile.mkdtemp(dir="/dev/shm"))
 

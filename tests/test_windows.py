@@ -18,7 +18,7 @@ from tfk_transformer.apps.cli import terminal
 from tfk_transformer.datasets.spelling import name_and_languages, spec_languages
 from tfk_transformer.export.runtime.onnx_runtime import OnnxTranslator
 from tfk_transformer.export.to_onnx.onnx_file import OnnxFiles
-from tfk_transformer.pipelines.recipe import Recipe
+from tfk_transformer.training.recipe import Recipe
 
 FILES = Path(__file__).parent / "saved_files"
 FOLDER = str(PureWindowsPath("C:/data/of me"))  # C:\data\of me

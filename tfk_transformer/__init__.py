@@ -37,8 +37,8 @@ _HOME = {
     "Evaluation": "evaluation",
     "plots": "plots",
     "train": "training.trainer",
-    "Recipe": "pipelines.recipe",
-    "distill": "training.distillation.distilling",
+    "Recipe": "training.recipe",
+    "distill": "training.distillation",
     "import_model": "importing.model_import",
     "trim": "training.trimming.trimming",
     "load": "export.runtime.opening",
@@ -105,7 +105,6 @@ if TYPE_CHECKING:  # the same names as in `_HOME`, for type checkers and editors
     from tfk_transformer.models.ensemble import Ensemble as Ensemble
     from tfk_transformer.models.language_model import LanguageModel as LanguageModel
     from tfk_transformer.models.transformer import Transformer as Transformer
-    from tfk_transformer.pipelines.recipe import Recipe as Recipe
     from tfk_transformer.pipelines.text_classifier import TextClassifier as TextClassifier
     from tfk_transformer.pipelines.translator import Translator as Translator
     from tfk_transformer.text.glossary import Glossary as Glossary
@@ -116,7 +115,8 @@ if TYPE_CHECKING:  # the same names as in `_HOME`, for type checkers and editors
     from tfk_transformer.text.results import ScoredTarget as ScoredTarget
     from tfk_transformer.text.results import Translation as Translation
     from tfk_transformer.tokenizers.subword_tokenizer import SubwordTokenizer as SubwordTokenizer
-    from tfk_transformer.training.distillation.distilling import distill as distill
+    from tfk_transformer.training.distillation import distill as distill
+    from tfk_transformer.training.recipe import Recipe as Recipe
     from tfk_transformer.training.trainer import train as train
     from tfk_transformer.training.trimming.trimming import trim as trim
 

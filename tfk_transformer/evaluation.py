@@ -24,6 +24,7 @@ from tfk_transformer.text.calibration_fitting import (
     expected_calibration_error,
 )
 from tfk_transformer.text.languages import Languages
+from tfk_transformer.text.outcome import Outcome
 from tfk_transformer.text.results import Translation
 
 # sacreBLEU's tokenizers by language code. All other languages have blanks between words.
@@ -155,6 +156,15 @@ def translate_sentences(
     """Translate each text as one sentence, exactly as it is, as training reads it."""
     if isinstance(translator, BaseTranslator):
         settings = {"split_sentences": False, **settings}
+    return translator.translate(sentences, **settings)
+
+
+def try_translate_sentences(
+    translator: SupportsTranslate, sentences: Sequence[str], **settings: Any
+) -> Sequence[Outcome[Translation]]:
+    """Translate each text as one sentence; a text that the model cannot process is `Refused`."""
+    if isinstance(translator, BaseTranslator):
+        return translator.try_translate(sentences, split_sentences=False, **settings)
     return translator.translate(sentences, **settings)
 
 

@@ -94,7 +94,7 @@ def _open_saved_model(path: Path) -> BaseTranslator | BaseClassifier:
 def open_bundle(path: str | PathLike[str]) -> "Translator | TextClassifier":
     """Open a bundle: a `Translator` or a `TextClassifier`, depending on its configuration."""
     try:
-        from tfk_transformer.pipelines.bundle import CLASSIFIER, bundle_type_of
+        from tfk_transformer.pipelines.bundle import CLASSIFIER, reader_of
         from tfk_transformer.pipelines.text_classifier import TextClassifier
         from tfk_transformer.pipelines.translator import Translator
     except ModuleNotFoundError as error:
@@ -103,7 +103,7 @@ def open_bundle(path: str | PathLike[str]) -> "Translator | TextClassifier":
         raise ImportError(
             'a bundle needs TensorFlow: pip install "tfk-transformer[tensorflow]"'
         ) from None
-    return (TextClassifier if bundle_type_of(path) == CLASSIFIER else Translator).load(path)
+    return (TextClassifier if reader_of(path) == CLASSIFIER else Translator).load(path)
 
 
 def model_kind(path: Path) -> str:

@@ -88,7 +88,7 @@ def test_output_options_have_short_o():
 
 
 def test_recipe_and_option_help_agree():
-    from tfk_transformer.pipelines.recipe import Recipe
+    from tfk_transformer.training.recipe import Recipe
 
     helps = {param.name: param.help for param in COMMANDS["train"].params}
     for name, field in Recipe.model_fields.items():

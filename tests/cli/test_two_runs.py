@@ -6,9 +6,9 @@ from tfk_transformer.apps.cli.picture_commands.picture_files import check_pictur
 from tfk_transformer.atomic_write import open_locked
 from tfk_transformer.export.exporting import export
 from tfk_transformer.export.formats import check_out
-from tfk_transformer.pipelines.recipe import Recipe
 from tfk_transformer.training.checkpoints import check_work_folder
-from tfk_transformer.training.distillation.distilling import distill
+from tfk_transformer.training.distillation import distill
+from tfk_transformer.training.recipe import Recipe
 from tfk_transformer.training.trainer import train
 
 DATA = ("--data", "numbers:en-de", "--preset", "tiny")

@@ -8,10 +8,10 @@ import pytest
 from tfk_transformer.config.small_files import read_small_file, read_small_text
 from tfk_transformer.data.labels import Labels
 from tfk_transformer.export.inspection import inspect
-from tfk_transformer.pipelines.recipe import Recipe
 from tfk_transformer.pipelines.translator import Translator
 from tfk_transformer.text.glossary import Glossary
 from tfk_transformer.tokenizers.subword_tokenizer import SubwordTokenizer
+from tfk_transformer.training.recipe import Recipe
 
 SAVED = Path(__file__).parents[1] / "saved_files" / "bundle"
 SIZE = 3 * 2**30  # bytes; the files are sparse

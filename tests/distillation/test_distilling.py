@@ -8,11 +8,10 @@ from sacrebleu.metrics import BLEU
 
 from tfk_transformer import datasets, load
 from tfk_transformer.text.results import Hypothesis, Translation
-from tfk_transformer.training.distillation import teacher_pairs
-from tfk_transformer.training.distillation.distilling import distill
-from tfk_transformer.training.distillation.teacher_pairs import TeacherPairs, TeacherSearch
+from tfk_transformer.training import distillation
+from tfk_transformer.training.distillation import TeacherPairs, distill
 
-BEAM = TeacherSearch(beam_size=3)
+BEAM = 3
 SHALLOW = {"encoder_layers": 1, "decoder_layers": 1}  # the options of a student
 
 
@@ -23,7 +22,7 @@ def data(tmp_path):
 
 @pytest.fixture
 def parts_of_forty(monkeypatch):
-    monkeypatch.setattr(teacher_pairs, "PAIRS_PER_PART", 40)
+    monkeypatch.setattr(distillation, "PAIRS_PER_PART", 40)
 
 
 def written(folder):
@@ -105,13 +104,13 @@ def test_changed_runs_are_not_mixed(translator, exported, data, tmp_path, parts_
     (tmp_path / "fewer").mkdir()
     fewer = datasets.load(write_number_files(tmp_path / "fewer", range(150, 249)))
     others = {
-        "beam_size": ([translator], data, TeacherSearch(2)),
+        "beam_size": ([translator], data, 2),
         "translations": ([translator] * 2, data, BEAM),
         "pairs": ([translator], fewer, BEAM),
     }
 
     def check_others():
-        for name, (teachers, pairs, search) in others.items():
+        for name, (teachers, pairs, beam_size) in others.items():
             with pytest.raises(
                 ValueError,
                 match=(
@@ -119,7 +118,7 @@ def test_changed_runs_are_not_mixed(translator, exported, data, tmp_path, parts_
                     rf".*{name}.* differ\."
                 ),
             ):
-                TeacherPairs(teachers, pairs, folder, search, resume=True).write()
+                TeacherPairs(teachers, pairs, folder, beam_size, resume=True).write()
 
     check_others()
     # The exported file is the same teacher.

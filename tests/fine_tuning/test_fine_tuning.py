@@ -12,13 +12,13 @@ from tfk_transformer.config.model_options import ClassifierConfig, LanguageModel
 from tfk_transformer.importing.model_import import import_model
 from tfk_transformer.models.classifier import Classifier
 from tfk_transformer.models.language_model import LanguageModel
-from tfk_transformer.pipelines.recipe import Recipe
 from tfk_transformer.pipelines.text_classifier import TextClassifier
 from tfk_transformer.pipelines.translator import Translator
 from tfk_transformer.tokenizers.subword_tokenizer import SubwordTokenizer
 from tfk_transformer.training.data_cache import DataCache
 from tfk_transformer.training.distribution import Team
 from tfk_transformer.training.fine_tuning.start import load_start
+from tfk_transformer.training.recipe import Recipe
 from tfk_transformer.training.trainer import Training, train
 
 OWN = Path(__file__).parents[1] / "saved_files" / "bundle"

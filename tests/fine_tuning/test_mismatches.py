@@ -8,10 +8,10 @@ from typer.testing import CliRunner
 
 from tfk_transformer.apps.cli.main import app
 from tfk_transformer.importing.model_import import import_model
-from tfk_transformer.pipelines.recipe import Recipe
 from tfk_transformer.pipelines.translator import Translator
 from tfk_transformer.tokenizers.subword_tokenizer import SubwordTokenizer
 from tfk_transformer.training.fine_tuning.start import Start
+from tfk_transformer.training.recipe import Recipe
 
 # max_length 24, 60 pieces, the preset "tiny" with smaller sizes.
 OWN = Path(__file__).parents[1] / "saved_files" / "bundle"

@@ -18,9 +18,9 @@ import jax.numpy as jnp
 import keras
 
 from tfk_transformer.config.presets import PRESETS
-from tfk_transformer.pipelines.recipe import Recipe
 from tfk_transformer.training.compilation import compiled_model
 from tfk_transformer.training.distribution import Team
+from tfk_transformer.training.recipe import Recipe
 
 PLATFORMS = ("cuda", "tpu")
 DTYPES = ("float32", "mixed_bfloat16")

@@ -8,15 +8,10 @@ import pytest
 from number_files import write_number_files
 from rich.console import Console
 
-from tfk_transformer.pipelines.recipe import Recipe
 from tfk_transformer.pipelines.translator import Translator
-from tfk_transformer.training.callbacks import (
-    EpochLines,
-    ProgressBar,
-    duration,
-    moving_averages,
-)
-from tfk_transformer.training.history import History
+from tfk_transformer.training.callbacks import moving_averages
+from tfk_transformer.training.history import EpochLines, History, ProgressBar, duration
+from tfk_transformer.training.recipe import Recipe
 from tfk_transformer.training.trainer import train
 
 SMALL = {"model_dim": 8, "ff_dim": 16, "num_heads": 2, "encoder_layers": 1, "decoder_layers": 1}

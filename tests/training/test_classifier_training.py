@@ -7,8 +7,8 @@ import pytest
 
 from tfk_transformer.data.labels import Labels
 from tfk_transformer.datasets.numbers import spell
-from tfk_transformer.pipelines.recipe import Recipe
 from tfk_transformer.pipelines.text_classifier import TextClassifier
+from tfk_transformer.training.recipe import Recipe
 from tfk_transformer.training.trainer import train
 
 

@@ -5,9 +5,9 @@ import pytest
 
 from tfk_transformer.data.batches import JoinedBatches, Share, TokenBatches
 from tfk_transformer.datasets import Pair, Source, load
-from tfk_transformer.pipelines.recipe import Recipe
 from tfk_transformer.tokenizers.subword_tokenizer import SubwordTokenizer
 from tfk_transformer.training.data_cache import CachedSource, DataCache
+from tfk_transformer.training.recipe import Recipe
 
 
 @pytest.fixture

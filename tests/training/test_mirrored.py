@@ -14,7 +14,7 @@ import tensorflow as tf
 cpu, = tf.config.list_physical_devices("CPU")
 tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
 import numpy as np
-from tfk_transformer.pipelines.recipe import Recipe
+from tfk_transformer.training.recipe import Recipe
 from tfk_transformer.training.trainer import train
 from tfk_transformer.training.distribution import gather
 from pathlib import Path

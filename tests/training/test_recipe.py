@@ -7,8 +7,8 @@ from typer.testing import CliRunner
 
 from tfk_transformer.apps.cli.main import app
 from tfk_transformer.apps.cli.model_commands.recipe_flags import read_recipe
-from tfk_transformer.pipelines.recipe import Recipe
 from tfk_transformer.training.compilation import optimizer as make_optimizer
+from tfk_transformer.training.recipe import Recipe
 
 SHIPPED = sorted(Path(__file__).parents[2].joinpath("recipes").glob("*.toml"))
 

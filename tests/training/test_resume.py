@@ -16,10 +16,10 @@ import numpy as np
 import pytest
 from number_files import write_number_files
 
-from tfk_transformer.pipelines.recipe import Recipe
 from tfk_transformer.pipelines.translator import Translator
-from tfk_transformer.training import bundle_writer
+from tfk_transformer.training import trainer
 from tfk_transformer.training.checkpoints import Checkpoints
+from tfk_transformer.training.recipe import Recipe
 from tfk_transformer.training.trainer import train
 
 EPOCHS, STEPS, TEST_STEPS = 4, 5, 5
@@ -286,7 +286,7 @@ class Fills(keras.callbacks.Callback):
 
 
 def test_full_disk_keeps_last_bundle(small, small_disk, monkeypatch):
-    monkeypatch.setattr(bundle_writer, "WRITE_EVERY", 0.0)
+    monkeypatch.setattr(trainer, "WRITE_EVERY", 0.0)
     plain = {"validation_data": None, "ema": None, "accumulate": 1}
     small, out = small.replace(**plain), small_disk / "bundle"
     fills = Fills(small_disk)

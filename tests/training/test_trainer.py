@@ -11,8 +11,8 @@ from tfk_transformer.data.batches import TokenBatches
 from tfk_transformer.losses import LabelSmoothedCrossentropy, divergence
 from tfk_transformer.models.language_model import LanguageModel
 from tfk_transformer.models.transformer import Transformer
-from tfk_transformer.pipelines.recipe import Recipe
 from tfk_transformer.pipelines.translator import Translator
+from tfk_transformer.training.recipe import Recipe
 from tfk_transformer.training.trainer import train
 
 # One layer of each kind: a step is traced in half of the time.

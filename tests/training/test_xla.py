@@ -12,9 +12,9 @@ import tensorflow as tf
 from tiers import with_long
 
 from tfk_transformer.metrics import TokenAccuracy
-from tfk_transformer.pipelines.recipe import Recipe
 from tfk_transformer.training.compilation import compiled_model
 from tfk_transformer.training.distribution import Team
+from tfk_transformer.training.recipe import Recipe
 
 # The targets serve as labels too, of which `fit` warns.
 pytestmark = pytest.mark.filterwarnings("ignore:labels. expected")

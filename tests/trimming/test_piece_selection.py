@@ -8,10 +8,8 @@ from marian_folder import sentences
 from sentencepiece.sentencepiece_model_pb2 import ModelProto
 
 from tfk_transformer.tokenizers.subword_tokenizer import SubwordTokenizer
-from tfk_transformer.training.trimming.merges import Merges
-from tfk_transformer.training.trimming.piece_selection import SharedIds, count_usage
-from tfk_transformer.training.trimming.smaller_model import keep_pieces
-from tfk_transformer.training.trimming.trimming import compare_segmentation
+from tfk_transformer.training.trimming.piece_selection import Merges, SharedIds, count_usage
+from tfk_transformer.training.trimming.trimming import compare_segmentation, keep_pieces
 
 TEXTS = [text for side in ("source", "target") for text in sentences(side, 300)]
 KEPT = sentences("source", 40, seed=7)
@@ -38,7 +36,7 @@ def of_pieces(model_type, pieces):
 
 def selected(tokenizer, texts, limit=None, ids=()):
     shared = SharedIds(["source"], [tokenizer], ids)
-    return shared.select(count_usage(texts, [tokenizer]), limit)
+    return shared.select([usage.counts for usage in count_usage(texts, [tokenizer])], limit)
 
 
 @pytest.mark.parametrize("byte_fallback", [False, True])
@@ -125,7 +123,7 @@ def test_texts_are_held_out_across_chunks(monkeypatch):
     assert list(usage.held_out) == [texts[9], texts[19], texts[29]]
     others = [text for text in texts if text not in usage.held_out]
     assert np.array_equal(
-        usage.without_held_out().counts, count_usage(others, [tokenizer])[0].counts
+        usage.counts - usage.held_out_counts, count_usage(others, [tokenizer])[0].counts
     )
 
 

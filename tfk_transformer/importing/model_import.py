@@ -37,8 +37,7 @@ from tfk_transformer.pipelines.licenses import warn_of_license
 from tfk_transformer.pipelines.translator import Translator
 from tfk_transformer.text.languages import Languages, is_language
 from tfk_transformer.tokenizers.subword_tokenizer import SubwordTokenizer
-from tfk_transformer.training.trimming.smaller_model import ModelParts
-from tfk_transformer.training.trimming.trimming import TRIMMING, KeepTexts, trim_parts
+from tfk_transformer.training.trimming.trimming import TRIMMING, ModelParts, trim_parts
 
 # Readers by `model_type` of config.json: they take a folder, its config.json and two languages.
 FAMILIES: dict[str, Callable[[Path, Mapping[str, Any], Languages], Imported]] = {
@@ -127,8 +126,7 @@ def import_model(
     tokenizers = map(SubwordTokenizer, (imported.source_model, imported.target_model))
     parts = ModelParts(config, imported.arrays, *tokenizers)
     if keep_texts is not None:
-        keep = KeepTexts(keep_texts, vocab_size=vocab_size)
-        parts, trimming = trim_parts(parts, keep)
+        parts, trimming = trim_parts(parts, keep_texts, vocab_size=vocab_size)
         imported = imported._replace(arrays={})  # to save memory
         selected[TRIMMING] = trimming
     return Translator(

@@ -1,4 +1,4 @@
-"""Model and tokenizers together: text to text, or text to label, saved and loaded as a bundle.
+"""A saved model: Keras model and tokenizers together, text to text or text to label, as a bundle.
 
-Imports `generation`, `models`, `inference` and everything below them.
+Imports `search`, `models`, `inference` and everything below them.
 """

@@ -1,4 +1,4 @@
-"""The files of a bundle: their names by type of bundle, and the functions that read and write them.
+"""The files of a bundle: their names, and the functions that read and write them.
 
 A bundle is the folder that training writes. It contains only data: reading it runs no code.
 """
@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, NamedTuple, Self, TypeAlias
+from typing import Any, Self, TypeAlias
 
 import keras
 
@@ -47,37 +47,22 @@ SEARCH = "search"
 Json: TypeAlias = Mapping[str, Any]  # a JSON object
 
 
-class BundleType(NamedTuple):
-    """A type of bundle."""
-
-    reader: str  # the class whose `load` reads it
-    writer: str  # the command or method that writes it, for error messages
-    files: tuple[str, ...]  # the required files
-
-
-TRANSLATOR = BundleType(
-    "Translator",
-    "`train` or `Translator.save`",
-    (CONFIG, WEIGHTS_FILE, SOURCE_TOKENIZER, TARGET_TOKENIZER),
-)
-CLASSIFIER = BundleType(
-    "TextClassifier",
-    "`train` or `TextClassifier.save`",
-    (CONFIG, WEIGHTS_FILE, SOURCE_TOKENIZER, LABELS),
-)
-BUNDLE_TYPES = {
+# The classes whose `load` reads a bundle, by the architecture of the model, and their files.
+TRANSLATOR, CLASSIFIER = "Translator", "TextClassifier"
+READERS = {
     "encoder_decoder": TRANSLATOR,
     "decoder": TRANSLATOR,
-    "encoder": CLASSIFIER,
     "ensemble": TRANSLATOR,
+    "encoder": CLASSIFIER,
+}
+FILES = {
+    TRANSLATOR: (CONFIG, WEIGHTS_FILE, SOURCE_TOKENIZER, TARGET_TOKENIZER),
+    CLASSIFIER: (CONFIG, WEIGHTS_FILE, SOURCE_TOKENIZER, LABELS),
 }
 
 
 class SavedAsBundle(ABC):
-    """Base of models with tokenizers that are saved as a bundle.
-
-    A subclass writes the files of its type.
-    """
+    """Base of models with tokenizers that are saved as a bundle."""
 
     model: keras.Model
     probes: list[str]
@@ -201,9 +186,8 @@ def write_probes(path: Path, probes: Sequence[str]) -> None:
 def read_probes(path: Path) -> list[str]:
     """Return the probes that `write_probes` wrote, or an empty list if the file is missing.
 
-    Raises:
-        ValueError: if the file is a link out of its folder. Exports contain the probes, so a bundle
-            could publish any file that its reader can read.
+    A link out of the folder is refused. Exports contain the probes, so a bundle could publish any
+    file that its reader can read.
     """
     if not path.is_file():
         return []
@@ -217,79 +201,55 @@ def read_probes(path: Path) -> list[str]:
     return read_small_text(path).split("\n")[:-1]
 
 
-def read_origin(folder: Path) -> Json:
-    """Return the origin of an imported model; empty if the model was not imported."""
-    return _read_record(folder, ORIGIN)
-
-
-def read_search(folder: Path) -> Json:
-    """Return the model's own defaults of search settings; empty if the bundle has none."""
-    return _read_record(folder, SEARCH)
-
-
-def _read_record(folder: Path, name: str) -> Json:
-    record = read_metrics(folder).get(name)
-    return record if isinstance(record, dict) else {}
-
-
 def read_metrics(folder: Path) -> Json:
     """Return the metrics of a bundle, by name; empty if the file is missing."""
     path = folder / METRICS
     return read_json_object(path) if path.is_file() else {}
 
 
-def read_config(folder: Path, bundle_type: BundleType) -> ModelConfig:
-    """Check that the files of a bundle exist, and return its configuration.
+def read_record(folder: Path, name: str) -> Json:
+    """Return the JSON object `ORIGIN` or `SEARCH` of the metrics; empty if there is none."""
+    record = read_metrics(folder).get(name)
+    return record if isinstance(record, dict) else {}
 
-    Raises:
-        ValueError: if the bundle has another type, or files are missing.
-    """
+
+def reader_of(path: str | PathLike[str]) -> str | None:
+    """Return the class that reads a bundle; None if the folder has no configuration."""
+    config = _read_config_file(Path(path))
+    return READERS[config.architecture] if config else None
+
+
+def read_config(folder: Path, reader: str) -> ModelConfig:
+    """Check that a bundle has the files that a reader needs, and return its configuration."""
     config = _read_config_file(folder)
-    if config and BUNDLE_TYPES[config.architecture] != bundle_type:
-        other = BUNDLE_TYPES[config.architecture].reader
+    if config and (other := READERS[config.architecture]) != reader:
         raise ValueError(
-            f"bundle: expected a bundle that {bundle_type.reader} reads, got {folder}, which is "
-            f"for {other}; open it with {other}.load."
+            f"bundle: expected a bundle that {reader} reads, got {folder}, which is for {other}; "
+            f"open it with {other}.load."
         )
-    missing = [name for name in bundle_type.files if not (folder / name).is_file()]
+    missing = [name for name in FILES[reader] if not (folder / name).is_file()]
     if config is None or missing:
         raise ValueError(
-            f"bundle: expected a folder that {bundle_type.writer} wrote, got {folder} without "
-            f"{', '.join(missing)}."
+            f"bundle: expected a folder that `train` or `{reader}.save` wrote, got {folder} "
+            f"without {', '.join(missing)}."
         )
-    return _with_languages(config, read_origin(folder))
-
-
-def _with_languages(config: ModelConfig, origin: Json) -> ModelConfig:
-    """Return a configuration with the languages of the origin if it has none.
-
-    Bundles of imported models had them only there.
-    """
     if isinstance(config, ClassifierConfig) or config.source_language or config.target_language:
         return config
+    # Bundles of imported models had the languages only in their origin.
+    origin = read_record(folder, ORIGIN)
     languages = {name: origin[name] for name in LANGUAGE_OPTIONS if name in origin}
     return config.replace(**languages) if languages else config
-
-
-def read_model(folder: Path, bundle_type: BundleType) -> ConfiguredModel:
-    """Return the model of a bundle, in float32.
-
-    Raises:
-        ValueError: if the bundle has another type, or files are missing or corrupt.
-    """
-    check_process()
-    return read_weights(read_config(folder, bundle_type), folder / WEIGHTS_FILE)
-
-
-def bundle_type_of(path: str | PathLike[str]) -> BundleType | None:
-    """Return the type of the bundle in a folder; None if the folder has no configuration."""
-    config = _read_config_file(Path(path))
-    return BUNDLE_TYPES[config.architecture] if config else None
 
 
 def _read_config_file(folder: Path) -> ModelConfig | None:
     path = folder / CONFIG
     return config_from_json(read_small_file(path)) if path.is_file() else None
+
+
+def read_model(folder: Path, reader: str) -> ConfiguredModel:
+    """Return the float32 model of a bundle, whose files are checked by `read_config`."""
+    check_process()
+    return read_weights(read_config(folder, reader), folder / WEIGHTS_FILE)
 
 
 def write_json(path: Path, content: Json | Sequence[Any]) -> None:
@@ -298,11 +258,7 @@ def write_json(path: Path, content: Json | Sequence[Any]) -> None:
 
 
 def plain_copy(model: keras.Model) -> keras.Model:
-    """Return a float32 model of the same class with the plain weights and without an optimizer.
-
-    Raises:
-        ValueError: if the copy would have other outputs.
-    """
+    """Return a float32 model of the same class with the plain weights and without an optimizer."""
     check_remake(model)
     copy = remake(model)
     weights = plain_weights(model)

@@ -25,11 +25,7 @@ Functions = TypeVar("Functions", "TranslationFunctions", "ClassificationFunction
 
 
 def check_backend() -> None:
-    """Refuse to run a search, or another function of a model, under JAX and torch.
-
-    Raises:
-        ValueError: if the backend is not TensorFlow.
-    """
+    """Refuse to run a search, or another function of a model, under JAX and torch."""
     import keras
 
     if (backend := keras.backend.backend()) != "tensorflow":
@@ -41,11 +37,9 @@ def check_backend() -> None:
 
 
 class KerasRuntime(Generic[Functions]):
-    """The functions of a Keras model, traced at their first run.
+    """The functions of a Keras model, made and traced at their first run.
 
-    Args:
-        max_length: the model's limit in tokens.
-        make_functions: returns the functions. Importing their modules loads TensorFlow.
+    Until then, their modules, which load TensorFlow, are not imported.
     """
 
     def __init__(self, max_length: int, make_functions: Callable[[], Functions]) -> None:
@@ -84,13 +78,7 @@ class KerasRuntime(Generic[Functions]):
 
 
 class KerasClassifierRuntime(KerasRuntime["ClassificationFunctions"]):
-    """The functions of a Keras classifier.
-
-    Args:
-        model: a built `Classifier`.
-        tokenizer: the tokenizer of the texts.
-        labels: the names of the classes, in the model's order.
-    """
+    """The functions of a built Keras classifier; `labels` are in the model's order."""
 
     def __init__(
         self, model: "Classifier", tokenizer: "SubwordTokenizer", labels: list[str]
@@ -107,17 +95,9 @@ class KerasClassifierRuntime(KerasRuntime["ClassificationFunctions"]):
 
 
 class KerasTranslatorRuntime(KerasRuntime["TranslationFunctions"]):
-    """The functions of a Keras model that predicts tokens.
+    """The functions of a built Keras model that predicts tokens; see `Translator`.
 
-    Args:
-        model: a built `Transformer`, `Ensemble` or `LanguageModel`.
-        tokenizers: the tokenizers of both sides.
-        shortlist: the tokens that translations may contain; None: all.
-        use_cache: whether a decoding step of the search computes only the last position.
-        search: the model's own defaults of search settings by name. None: none.
-
-    Raises:
-        ValueError: if a setting is unknown, or impossible for the model.
+    `use_cache` says whether a decoding step of the search computes only the last position.
     """
 
     def __init__(

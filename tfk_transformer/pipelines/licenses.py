@@ -14,11 +14,7 @@ class LicenseWarning(UserWarning):
 
 
 def license_warning(origin: Mapping[str, Any]) -> str | None:
-    """Return a warning if the license of an imported model forbids commercial use.
-
-    Args:
-        origin: the origin of the model, as `Translator.origin` has it.
-    """
+    """Return a warning if the license in `Translator.origin` forbids commercial use."""
     license_name = str(origin.get("license") or "")
     if not NON_COMMERCIAL.search(license_name):
         return None
@@ -29,6 +25,6 @@ def license_warning(origin: Mapping[str, Any]) -> str | None:
 
 
 def warn_of_license(origin: Mapping[str, Any]) -> None:
-    """Emit a `LicenseWarning` if the license of an imported model forbids commercial use."""
+    """Emit the warning of `license_warning`, if any, as a `LicenseWarning`."""
     if warning := license_warning(origin):
         warnings.warn(warning, LicenseWarning, stacklevel=3)

@@ -26,10 +26,8 @@ def record_of(model: ConfiguredModel) -> ModelRecord | None:
     """Return what a bundle records of a model; None if its configuration is enough.
 
     Nothing is recorded of a model of the library's own class, and of an unregistered subclass that
-    computes the same, such as one with another `train_step`.
-
-    Raises:
-        ValueError: if a model made from the record, or from the configuration, would differ.
+    computes the same, such as one with another `train_step`. A model that would come out different
+    is refused.
     """
     name = keras.saving.get_registered_name(type(model))
     if keras.saving.get_registered_object(name) is not type(model):
@@ -43,11 +41,7 @@ def record_of(model: ConfiguredModel) -> ModelRecord | None:
 def check_remake(model: ConfiguredModel) -> ModelRecord | None:
     """Check that the class of a model makes the same model again, apart from the weights' values.
 
-    Returns:
-        The arguments of a subclass as JSON values; None for the library's own class.
-
-    Raises:
-        ValueError: with the first difference.
+    Return the arguments of a subclass as JSON values; None for the library's own class.
     """
     remedy = f"put the change into a subclass, registered with @{DECORATOR}"
     arguments = None
@@ -73,16 +67,7 @@ def _not_reproduced(model: ConfiguredModel, reason: str, remedy: str) -> ValueEr
 
 
 def make_recorded(config: ModelConfig, folder: Path, dtype: Any = "float32") -> ConfiguredModel:
-    """Return a built model of the class that a folder records, else of the library's own.
-
-    Args:
-        config: the configuration.
-        folder: a bundle.
-        dtype: name of Keras's dtype policy.
-
-    Raises:
-        ValueError: if the record is malformed, or no such subclass is registered.
-    """
+    """Return a built model of the class that a bundle's folder records, else of the library's."""
     path = folder / MODEL
     if not path.is_file():
         return make_model(config, dtype=dtype)
@@ -115,10 +100,7 @@ def remake(
 ) -> keras.Model:
     """Return a built model of the same class and arguments, with new weights.
 
-    Args:
-        model: a model.
-        config: the configuration of the result. Defaults to None: the model's.
-        dtype: name of Keras's dtype policy.
+    `config` is the configuration of the result. None: the model's.
     """
     config = config or model.config
     if type(model) is library_type(model):

@@ -9,18 +9,8 @@ import numpy as np
 
 from tfk_transformer.config.small_files import read_json
 from tfk_transformer.inference.base_classifier import BaseClassifier
-from tfk_transformer.pipelines.bundle import (
-    CLASSIFIER,
-    LABELS,
-    PROBES,
-    SOURCE_TOKENIZER,
-    SavedAsBundle,
-    is_plain,
-    plain_copy,
-    read_model,
-    read_probes,
-    write_json,
-)
+from tfk_transformer.pipelines import bundle
+from tfk_transformer.pipelines.bundle import SavedAsBundle
 from tfk_transformer.pipelines.keras_runtime import KerasClassifierRuntime
 from tfk_transformer.tokenizers.subword_tokenizer import SubwordTokenizer
 
@@ -74,32 +64,30 @@ class TextClassifier(BaseClassifier, SavedAsBundle):
         return self.runtime.functions
 
     def _write_files(self, folder: Path) -> None:
-        self.tokenizer.save(folder / SOURCE_TOKENIZER)
-        write_json(folder / LABELS, self.labels)
+        self.tokenizer.save(folder / bundle.SOURCE_TOKENIZER)
+        bundle.write_json(folder / bundle.LABELS, self.labels)
 
     def in_float32(self) -> "TextClassifier":
         """Return this classifier, or a copy with a float32 model without LoRA and quantization.
 
         Every exported file computes in float32.
         """
-        if is_plain(self.model):
+        if bundle.is_plain(self.model):
             return self
-        return TextClassifier(plain_copy(self.model), self.tokenizer, self.labels, self.probes)
+        return TextClassifier(
+            bundle.plain_copy(self.model), self.tokenizer, self.labels, self.probes
+        )
 
     @classmethod
     def _read_files(cls, folder: Path) -> Self:
-        model = read_model(folder, CLASSIFIER)
-        tokenizer = SubwordTokenizer.load(folder / SOURCE_TOKENIZER)
-        labels = read_json(folder / LABELS)
-        return cls(model, tokenizer, labels, read_probes(folder / PROBES))
+        model = bundle.read_model(folder, bundle.CLASSIFIER)
+        tokenizer = SubwordTokenizer.load(folder / bundle.SOURCE_TOKENIZER)
+        labels = read_json(folder / bundle.LABELS)
+        return cls(model, tokenizer, labels, bundle.read_probes(folder / bundle.PROBES))
 
 
 def _check_labels(labels: Sequence[str], num_classes: int) -> list[str]:
-    """Return the labels as a list.
-
-    Raises:
-        ValueError: with every problem of the labels.
-    """
+    """Return the labels as a list; a ValueError names every problem of them."""
     if not isinstance(labels, (list, tuple, np.ndarray)):
         raise ValueError(f"labels: expected a list of strings, got {type(labels).__name__}.")
     problems = [

@@ -9,23 +9,8 @@ from tfk_transformer.config.search_settings import SearchSettings
 from tfk_transformer.datasets import Pair
 from tfk_transformer.inference.base_translator import BaseTranslator
 from tfk_transformer.inference.token_scoring import Tokenizers
-from tfk_transformer.pipelines.bundle import (
-    ORIGIN,
-    PROBES,
-    SEARCH,
-    SOURCE_TOKENIZER,
-    TARGET_TOKENIZER,
-    TRANSLATOR,
-    Json,
-    SavedAsBundle,
-    is_plain,
-    plain_copy,
-    read_metrics,
-    read_model,
-    read_origin,
-    read_probes,
-    read_search,
-)
+from tfk_transformer.pipelines import bundle
+from tfk_transformer.pipelines.bundle import Json, SavedAsBundle
 from tfk_transformer.pipelines.keras_runtime import KerasTranslatorRuntime
 from tfk_transformer.text.calibration import CONFIDENCE, DEFAULT_CHRF, Calibration
 from tfk_transformer.text.languages import language_or_english
@@ -142,9 +127,8 @@ class Translator(BaseTranslator, SavedAsBundle):
             ValueError: if the model can process fewer than 100 of the sources, or `chrf` is out of
                 range.
         """
-        from tfk_transformer.text.calibration_fitting import (
-            fit_calibration,  # imports sacreBLEU
-        )
+        # It imports sacreBLEU.
+        from tfk_transformer.text.calibration_fitting import fit_calibration
 
         if not 0 < chrf <= 100:
             raise ValueError(f"chrf: expected a number above 0 and up to 100, got {chrf}.")
@@ -160,17 +144,16 @@ class Translator(BaseTranslator, SavedAsBundle):
         return self.runtime.calibration
 
     def _write_files(self, folder: Path) -> None:
-        self.source_tokenizer.save(folder / SOURCE_TOKENIZER)
-        self.target_tokenizer.save(folder / TARGET_TOKENIZER)
+        self.source_tokenizer.save(folder / bundle.SOURCE_TOKENIZER)
+        self.target_tokenizer.save(folder / bundle.TARGET_TOKENIZER)
 
     def in_float32(self) -> "Translator":
         """Return this translator, or a copy with a float32 model without LoRA and quantization.
 
         Every exported file computes in float32.
         """
-        if is_plain(self.model):
-            return self
-        return self._copy(plain_copy(self.model), self.shortlist)
+        plain = bundle.is_plain(self.model)
+        return self if plain else self._copy(bundle.plain_copy(self.model), self.shortlist)
 
     def with_shortlist(self, shortlist: "Shortlist") -> "Translator":
         """Return a translator with the same model that searches only the tokens of a shortlist."""
@@ -215,32 +198,22 @@ class Translator(BaseTranslator, SavedAsBundle):
                     )
         model = Ensemble([member.model for member in members])
         first = members[0]
-        return cls(
-            model,
-            first.source_tokenizer,
-            first.target_tokenizer,
-            first.probes,
-            search=first.search,
-        )
+        tokenizers = first.source_tokenizer, first.target_tokenizer
+        return cls(model, *tokenizers, first.probes, search=first.search)
 
     @classmethod
     def _read_files(cls, folder: Path) -> Self:
-        model = read_model(folder, TRANSLATOR)
-        source, target = (
-            SubwordTokenizer.load(folder / name) for name in (SOURCE_TOKENIZER, TARGET_TOKENIZER)
-        )
         translator = cls(
-            model,
-            source,
-            target,
-            read_probes(folder / PROBES),
-            read_origin(folder),
-            search=read_search(folder),
+            bundle.read_model(folder, bundle.TRANSLATOR),
+            SubwordTokenizer.load(folder / bundle.SOURCE_TOKENIZER),
+            SubwordTokenizer.load(folder / bundle.TARGET_TOKENIZER),
+            bundle.read_probes(folder / bundle.PROBES),
+            bundle.read_record(folder, bundle.ORIGIN),
+            search=bundle.read_record(folder, bundle.SEARCH),
         )
-        metrics = dict(read_metrics(folder))
-        for name in (ORIGIN, SEARCH):
-            metrics.pop(name, None)
+        metrics = bundle.read_metrics(folder)
         if CONFIDENCE in metrics:
-            translator.runtime.calibration = Calibration.from_json(metrics.pop(CONFIDENCE))
-        translator.metrics = metrics
+            translator.runtime.calibration = Calibration.from_json(metrics[CONFIDENCE])
+        records = (bundle.ORIGIN, bundle.SEARCH, CONFIDENCE)
+        translator.metrics = {name: metrics[name] for name in metrics if name not in records}
         return translator

@@ -39,16 +39,7 @@ def write_weights(model: ConfiguredModel, path: Path) -> None:
 
 
 def read_weights(config: ModelConfig, path: Path) -> ConfiguredModel:
-    """Return the float32 model of a bundle.
-
-    Args:
-        config: the configuration of the bundle.
-        path: the file of the weights, in the folder of the bundle.
-
-    Raises:
-        ValueError: if the file is corrupt, does not fit the configuration, or needs more than the
-            free memory, or see `make_recorded`.
-    """
+    """Return the float32 model of a bundle, given the path of the weights in its folder."""
     shapes = read_shapes(path)
     check_sizes(config, shapes, path)
     model = make_recorded(config, path.parent)
@@ -66,13 +57,7 @@ def read_weights(config: ModelConfig, path: Path) -> ConfiguredModel:
 def check_sizes(config: ModelConfig, shapes: Shapes, path: Path) -> None:
     """Refuse a configuration whose model is larger than the file or than the free memory.
 
-    Args:
-        config: the configuration of the bundle.
-        shapes: the shape of each array in the file.
-        path: the file, for error messages.
-
-    Raises:
-        ValueError: with the sizes that do not fit.
+    `shapes` are the shapes of the arrays in the file `path`.
     """
     available = sum(map(math.prod, shapes.values()))
     parts = sum((Counter(_part_sizes(member)) for member in config.members), Counter[str]())
@@ -105,10 +90,7 @@ def _layers(config: ModelOptions) -> int:
 
 
 def _part_sizes(config: ModelOptions) -> dict[str, int]:
-    """Return the number of weights of each of some parts of a model, by name.
-
-    The whole model has at least as many weights as each part.
-    """
+    """Return the number of weights of some parts of a model, which the model has at least."""
     width = config.model_dim
     tables = {
         name: getattr(config, name, 0)
@@ -130,12 +112,7 @@ def _part_sizes(config: ModelOptions) -> dict[str, int]:
 
 
 def check_header_size(path: Path) -> None:
-    """Refuse a safetensors file with a header for more arrays than any model has.
-
-    Raises:
-        ValueError: with the size of the header.
-        OSError: if the file cannot be read.
-    """
+    """Refuse a safetensors file with a header for more arrays than any model has."""
     with path.open("rb") as file:
         size = int.from_bytes(file.read(8), "little")
     if size > MAX_HEADER_BYTES:
@@ -145,16 +122,11 @@ def check_header_size(path: Path) -> None:
 
 
 def read_shapes(path: Path) -> Shapes:
-    """Return the shape of each array in the header, and check that the file has the right size.
-
-    Raises:
-        ValueError: if the file is corrupt, or an array is not float32.
-    """
+    """Return the shapes of the float32 arrays in the header, and check the size of the file."""
     try:
         check_header_size(path)
         with safetensors.safe_open(path, framework="np") as file:
-            names = file.keys()
-            slices = {name: file.get_slice(name) for name in names}
+            slices = {name: file.get_slice(name) for name in file.keys()}
             for name, array in slices.items():
                 if (dtype := array.get_dtype()) != "F32":
                     raise ValueError(f"expected arrays of F32, got {dtype} for {name!r}")

@@ -1,22 +1,27 @@
-"""Keras callbacks that stop a training run, save each epoch and report progress."""
+"""Keras callbacks that stop a training run, measure BLEU and save each epoch."""
 
 import contextlib
 import math
 import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from types import FrameType
-from typing import TypeAlias
 
 import keras
 import numpy as np
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from tfk_transformer.data.batches import TokenBatches
+from tfk_transformer.datasets import Pair
+from tfk_transformer.evaluation import bleu_metric, evaluate
+from tfk_transformer.pipelines.translator import Translator
 from tfk_transformer.training.checkpoints import Checkpoints
-from tfk_transformer.training.history import History, duration
+from tfk_transformer.training.distribution import Team
+from tfk_transformer.training.history import History, Metrics
+from tfk_transformer.training.recipe import Recipe
 
-Logs: TypeAlias = dict[str, float]
+STEPS_TO_AGREE = 10
+SAMPLE_COUNT = 3
 
 
 class Stopped(Exception):
@@ -26,17 +31,17 @@ class Stopped(Exception):
 class Stops(keras.callbacks.Callback):
     """End a training run on a signal (SIGINT, SIGTERM), a time limit or a loss that is not finite.
 
-    Args:
-        minutes: limit of the training time, including the time before the run was resumed. None:
-            there is no limit.
-        seconds: training time before the run was resumed.
+    All processes of a team stop at the same training step, soon after one of them received a signal
+    or exceeded the time limit. The training time includes the `seconds` before the run was resumed.
     """
 
-    def __init__(self, minutes: float | None = None, seconds: float = 0.0):
+    def __init__(self, team: Team, minutes: float | None, seconds: float):
         super().__init__()
+        self.team = team
         self.minutes = minutes
         self.seconds_before = seconds
         self.signal_name: str | None = None
+        self._steps = 0
 
     @property
     def seconds(self) -> float:
@@ -65,18 +70,18 @@ class Stops(keras.callbacks.Callback):
             raise KeyboardInterrupt
         self.signal_name = signal.Signals(number).name
 
-    def on_epoch_begin(self, epoch: int, logs: Logs | None = None) -> None:
+    def on_epoch_begin(self, epoch: int, logs: Metrics | None = None) -> None:
         """Note the number of the epoch."""
         self.epoch = epoch
 
-    def on_train_batch_end(self, batch: int, logs: Logs | None = None) -> None:
+    def on_train_batch_end(self, batch: int, logs: Metrics | None = None) -> None:
         """Check whether to continue.
 
         Raises:
             Stopped: if a signal asked to stop.
             FloatingPointError: if the loss is not finite.
         """
-        signal_name, time_is_over = self.stop_requests()
+        signal_name, time_is_over = self._requests()
         if signal_name:
             raise Stopped(signal_name)
         loss = (logs or {})["loss"]
@@ -90,58 +95,109 @@ class Stops(keras.callbacks.Callback):
         if time_is_over:
             self.model.stop_training = True
 
-    def stop_requests(self) -> tuple[str | None, bool]:
-        """Return the name of the signal that asked to stop, if any, and whether time is over."""
-        return self.signal_name, self.minutes is not None and self.seconds > 60 * self.minutes
+    def _requests(self) -> tuple[str | None, bool]:
+        """Return the name of the signal that asked to stop, if any, and whether time is over.
+
+        Several processes exchange their requests every ten training steps; there are none between.
+        """
+        self._steps += 1
+        if self.team.processes > 1 and self._steps % STEPS_TO_AGREE:
+            return None, False
+        time_is_over = self.minutes is not None and self.seconds > 60 * self.minutes
+        if self.team.processes == 1:
+            return self.signal_name, time_is_over
+        number = signal.Signals[self.signal_name] if self.signal_name else 0
+        number, any_time_is_over = self.team.maximum([number, int(time_is_over)])
+        return (signal.Signals(number).name if number else None), bool(any_time_is_over)
+
+
+class BleuEvaluation(keras.callbacks.Callback):
+    """Measure BLEU on the validation pairs, and add it to the metrics of the epoch as "val_bleu".
+
+    It is 0 while no four words in a row are right in any translation. The translator's model gets
+    the weights of the trained one. `logs` is the TensorBoard folder for sample translations.
+    """
+
+    def __init__(
+        self, translator: Translator, validation: TokenBatches, recipe: Recipe, logs: Path | None
+    ):
+        super().__init__()
+        self.translator = translator
+        self.validation = validation
+        self.recipe = recipe
+        self.logs = logs
+
+    def on_epoch_end(self, epoch: int, logs: Metrics | None = None) -> None:
+        """Measure BLEU if the number of the epoch is a multiple of `evaluate_every`."""
+        if (epoch + 1) % self.recipe.evaluate_every:
+            return
+        with moving_averages(self.model):
+            self.translator.model.set_weights(self.model.get_weights())
+        data = self.validation.data
+        pairs = list(data.pairs(self.validation.split))
+        scores, translations = evaluate(
+            self.translator,
+            pairs,
+            target_language=data.target_language,
+            beam_size=self.recipe.evaluation_beam,
+        )
+        # Without four right words in a row, BLEU consists of sacreBLEU's smoothing, which says
+        # nothing about the model.
+        targets = [pair.target for pair in pairs]
+        metric = bleu_metric(targets, data.target_language)
+        has_matches = metric.corpus_score(translations, [targets]).counts[-1] > 0
+        if logs is not None:
+            logs["val_bleu"] = scores.bleu if has_matches else 0.0
+        if self.logs is not None:
+            _log_samples(self.logs / "validation", epoch, pairs[:SAMPLE_COUNT], translations)
+
+
+def _log_samples(
+    folder: Path, epoch: int, pairs: Sequence[Pair], translations: Sequence[str]
+) -> None:
+    """Write sample translations for TensorBoard."""
+    import tensorflow as tf
+
+    samples = zip(pairs, translations, strict=False)
+    text = [f"{pair.source}  \n→ {translation}  \n({pair.target})" for pair, translation in samples]
+    with tf.summary.create_file_writer(str(folder)).as_default():
+        tf.summary.text("translations", text, step=epoch)
 
 
 class EpochSaver(keras.callbacks.Callback):
-    """Save a checkpoint and the weights to average after each epoch, and stop early.
+    """Add the metrics of each epoch to the history, and save the epoch.
 
-    Training stops early if the monitored metric does not improve.
-
-    Args:
-        checkpoints: the folder to write.
-        history: gets the metrics of each epoch.
-        average: number of epochs whose weights are averaged.
-        best: whether these are the best epochs, or the last ones.
-        patience: number of epochs without improvement after which to stop. None: never.
-        stops: measures the training time.
-        tokens: number of tokens in an epoch.
-        after_save: called after each save.
+    The checkpoint and the weights to average are saved. Training stops early if the monitored
+    metric does not improve. `tokens` is the number of tokens in an epoch.
     """
 
     def __init__(
         self,
+        recipe: Recipe,
         checkpoints: Checkpoints,
         history: History,
-        average: int,
-        best: bool,
-        patience: int | None,
         stops: Stops,
         tokens: int,
         after_save: Callable[[], None],
     ):
         super().__init__()
+        self.recipe = recipe
         self.checkpoints = checkpoints
         self.history = history
-        self.average = average
-        self.best = best
-        self.patience = patience
         self.stops = stops
         self.tokens = tokens
         self.after_save = after_save
 
-    def on_epoch_begin(self, epoch: int, logs: Logs | None = None) -> None:
+    def on_epoch_begin(self, epoch: int, logs: Metrics | None = None) -> None:
         """Start the clock."""
         self._started = time.perf_counter()
         self._trained: float | None = None
 
-    def on_test_begin(self, logs: Logs | None = None) -> None:
+    def on_test_begin(self, logs: Metrics | None = None) -> None:
         """Stop the clock: validation does not count as training time."""
         self._trained = time.perf_counter()
 
-    def on_epoch_end(self, epoch: int, logs: Logs | None = None) -> None:
+    def on_epoch_end(self, epoch: int, logs: Metrics | None = None) -> None:
         """Record the metrics and save."""
         seconds = (self._trained or time.perf_counter()) - self._started
         self.history.rows.append(
@@ -153,131 +209,16 @@ class EpochSaver(keras.callbacks.Callback):
                 "tokens_per_second": round(self.tokens / seconds, 1),
             }
         )
-        epochs = self.history.epochs_to_average(self.average, self.best)
+        best = self.recipe.average_of == "best"
+        epochs = self.history.epochs_to_average(self.recipe.average, best)
         with moving_averages(self.model):
             self.checkpoints.update_snapshots(self.model, epoch, epochs)
         self.checkpoints.save(
             self.model, {"rows": self.history.rows, "seconds": self.stops.seconds}
         )
-        if self.history.stale(self.patience):
+        if self.history.stale(self.recipe.patience):
             self.model.stop_training = True
         self.after_save()
-
-
-class EpochLines(keras.callbacks.Callback):
-    """Report a line after each epoch, and once that BLEU does not decide which epoch is best.
-
-    Args:
-        epochs: total number of epochs.
-        history: the metrics of the finished epochs. `EpochSaver` updates it, so `EpochSaver` must
-            come before this callback.
-        say: takes the line.
-        accuracy: whether the line contains the accuracy.
-    """
-
-    def __init__(
-        self, epochs: int, history: History, say: Callable[[str], None], accuracy: bool = False
-    ):
-        super().__init__()
-        self.epochs = epochs
-        self.history = history
-        self.say = say
-        self.accuracy = accuracy
-
-    def on_train_begin(self, logs: Logs | None = None) -> None:
-        """Start the clock."""
-        self._started = time.perf_counter()
-        self._epochs_before = len(self.history.rows)
-        self._has_note = False
-
-    def on_epoch_end(self, epoch: int, logs: Logs | None = None) -> None:
-        """Report the epoch."""
-        row = self.history.rows[-1]
-        epochs_done = len(self.history.rows) - self._epochs_before
-        seconds_per_epoch = (time.perf_counter() - self._started) / epochs_done
-        left = seconds_per_epoch * (self.epochs - epoch - 1)
-        figures = [f"loss {row['loss']:.3f}"]
-        figures += [f"validation {row['val_loss']:.3f}"] if "val_loss" in row else []
-        figures += [f"BLEU {row['val_bleu']:.2f}"] if "val_bleu" in row else []
-        if self.accuracy:
-            figures += [f"accuracy {row.get('val_accuracy', row['accuracy']):.1%}"]
-        figures += [
-            f"{row['tokens_per_second']:,.0f} tokens/s",
-            f"learning rate {row['learning_rate']:.2g}",
-        ]
-        self.say(
-            f"epoch {epoch + 1}/{self.epochs}: {', '.join(figures)}, {duration(row['seconds'])}, "
-            f"{duration(left)} left"
-        )
-        note = self.history.undecided()
-        if note and not self._has_note:
-            self._has_note = True
-            self.say(f"note: {note}")
-
-
-class ProgressBar(keras.callbacks.Callback):
-    """Show a progress bar for each epoch on a terminal.
-
-    Args:
-        epochs: total number of epochs.
-        steps: number of batches in an epoch.
-        tokens: number of tokens in an epoch.
-        console: the terminal.
-    """
-
-    def __init__(self, epochs: int, steps: int, tokens: int, console: Console):
-        super().__init__()
-        self.epochs = epochs
-        self.steps = steps
-        self.tokens = tokens / steps
-        columns = (
-            TextColumn("{task.description}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TextColumn("{task.fields[figures]}"),
-            TimeRemainingColumn(),
-        )
-        self.progress = Progress(*columns, console=console, transient=True)
-
-    def on_train_begin(self, logs: Logs | None = None) -> None:
-        """Show the bar."""
-        self.progress.start()
-
-    def on_train_end(self, logs: Logs | None = None) -> None:
-        """Remove the bar."""
-        self.progress.stop()
-
-    def on_epoch_begin(self, epoch: int, logs: Logs | None = None) -> None:
-        """Start the bar of this epoch."""
-        self._started = time.perf_counter()
-        self._task = self.progress.add_task(
-            f"epoch {epoch + 1}/{self.epochs}", total=self.steps, figures=""
-        )
-
-    def on_train_batch_end(self, batch: int, logs: Logs | None = None) -> None:
-        """Advance the bar to this training step."""
-        speed = self.tokens * (batch + 1) / (time.perf_counter() - self._started)
-        rate = float(np.asarray(self.model.optimizer.learning_rate))
-        figures = (
-            f"loss {(logs or {})['loss']:.3f}  {speed:,.0f} tokens/s  learning rate {rate:.2g}"
-        )
-        self.progress.update(self._task, completed=batch + 1, figures=figures)
-
-    def on_epoch_end(self, epoch: int, logs: Logs | None = None) -> None:
-        """Show the complete bar, and remove it."""
-        self.progress.refresh()  # an epoch may be shorter than the interval between two redraws
-        self.progress.remove_task(self._task)
-
-
-@contextlib.contextmanager
-def remove_bars_at_end(callbacks: Sequence[keras.callbacks.Callback]) -> Iterator[None]:
-    """Remove progress bars at the end: after an error, Keras does not call `on_train_end`."""
-    try:
-        yield
-    finally:
-        for callback in callbacks:
-            if isinstance(callback, ProgressBar):
-                callback.on_train_end()
 
 
 @contextlib.contextmanager

@@ -5,34 +5,22 @@ from typing import Any
 import keras
 
 from tfk_transformer import optimizers
+from tfk_transformer.array_types import Tensor
 from tfk_transformer.losses import LabelSmoothedCrossentropy
 from tfk_transformer.metrics import Perplexity, TokenAccuracy
 from tfk_transformer.models.precision import dtype_policy
 from tfk_transformer.models.registry import make_model
-from tfk_transformer.pipelines.recipe import Recipe
 from tfk_transformer.schedules import InverseSquareRoot
 from tfk_transformer.training.data_cache import Tokenizers
 from tfk_transformer.training.distribution import Team
 from tfk_transformer.training.fine_tuning.start import Start
-from tfk_transformer.training.multi_process import clipping_sums
+from tfk_transformer.training.recipe import Recipe
 
 
 def compiled_model(
     recipe: Recipe, tokenizers: Tokenizers, steps: int, team: Team, start: Start | None = None
 ) -> keras.Model:
-    """Return the model of a recipe, ready for `fit`.
-
-    Args:
-        recipe: the recipe of the training run.
-        tokenizers: the source and target tokenizers.
-        steps: number of batches in an epoch.
-        team: the devices that train.
-        start: the bundle with the model and its weights. None: a new model.
-
-    Raises:
-        ValueError: if the options of the recipe do not suit the length of training, or these
-            devices.
-    """
+    """Return the model of a recipe, or of the bundle `start`, ready for epochs of some batches."""
     source, target = tokenizers
     dtype = dtype_policy(recipe.dtype)
     model = (
@@ -68,17 +56,7 @@ def _loss_and_metrics(recipe: Recipe, model: keras.Model) -> dict[str, Any]:
 
 
 def optimizer(recipe: Recipe, steps: int, team: Team | None = None) -> keras.optimizers.Optimizer:
-    """Return the optimizer of a recipe.
-
-    Args:
-        recipe: the recipe of the training run.
-        steps: number of batches in an epoch.
-        team: the devices that train. None: a single one.
-
-    Raises:
-        ValueError: if the options of the recipe do not suit the length of training, or these
-            devices.
-    """
+    """Return the optimizer of a recipe, for epochs of a number of batches; None: one device."""
     team = team or Team()
     adams = keras.optimizers if team.exact_clipping else optimizers
     classes = {
@@ -98,26 +76,53 @@ def optimizer(recipe: Recipe, steps: int, team: Team | None = None) -> keras.opt
         options |= {"weight_decay": recipe.weight_decay}
     if recipe.ema:
         options |= {"use_ema": True, "ema_momentum": recipe.ema}
-    if recipe.accumulate > 1 and team.exact_clipping:
-        raise ValueError(
-            f"accumulate: expected 1 on {team.devices} devices, since Keras cannot combine both "
-            f"under TensorFlow, got {recipe.accumulate}; increase batch_tokens instead, which "
-            "several devices share, or train with KERAS_BACKEND=jax."
-        )
-    optimizer_class = clipping_sums(classes[recipe.optimizer], team)
+    optimizer_class = classes[recipe.optimizer]
+    if team.exact_clipping:
+        if recipe.accumulate > 1:
+            raise ValueError(
+                f"accumulate: expected 1 on {team.devices} devices, since Keras cannot combine "
+                f"both under TensorFlow, got {recipe.accumulate}; increase batch_tokens instead, "
+                "which several devices share, or train with KERAS_BACKEND=jax."
+            )
+        optimizer_class = clipping_sums(optimizer_class)
     return optimizer_class(schedule(recipe, steps * recipe.epochs), **options)
 
 
+def clipping_sums(base: type[keras.optimizers.Optimizer]) -> type[keras.optimizers.Optimizer]:
+    """Return an optimizer class that sums the gradients of all devices before it clips them.
+
+    Under `tf.distribute`, Keras clips the gradients of each device and sums them afterwards. The
+    result differs from that on a single device.
+    """
+    import tensorflow as tf
+
+    class Summing(base):
+        def __init__(self, *args: Any, global_clipnorm: float | None = None, **kwargs: Any):
+            super().__init__(*args, **kwargs)
+            self._max_norm = global_clipnorm
+
+        def apply(
+            self, grads: list[Tensor], trainable_variables: list[keras.Variable] | None = None
+        ) -> None:
+            context = tf.distribute.get_replica_context()
+            total = context.all_reduce(
+                tf.distribute.ReduceOp.SUM, [tf.convert_to_tensor(gradient) for gradient in grads]
+            )
+            if self._max_norm:
+                total, _ = tf.clip_by_global_norm(total, self._max_norm)
+            # Keras sums the gradients of the devices again.
+            return super().apply(
+                [gradient / context.num_replicas_in_sync for gradient in total], trainable_variables
+            )
+
+    Summing.__name__ = base.__name__
+    return Summing
+
+
 def schedule(recipe: Recipe, batches: int) -> keras.optimizers.schedules.LearningRateSchedule:
-    """Return the learning rate schedule of a recipe.
+    """Return the learning rate schedule of a run with a number of batches in all epochs.
 
-    Args:
-        recipe: the recipe of the training run.
-        batches: number of batches of the whole run. Keras counts batches even if several batches
-            make one update.
-
-    Raises:
-        ValueError: if the warm-up takes the whole run.
+    Keras counts batches even if several batches make one update.
     """
     warmup_batches = recipe.warmup_steps * recipe.accumulate
     if recipe.schedule == "inverse_sqrt":
@@ -128,11 +133,10 @@ def schedule(recipe: Recipe, batches: int) -> keras.optimizers.schedules.Learnin
             f"warmup_steps: expected fewer than the {updates:,} updates of this training, got "
             f"{recipe.warmup_steps:,}."
         )
-    cosine = recipe.schedule == "cosine"
     return keras.optimizers.schedules.CosineDecay(
         0.0,
         batches - warmup_batches,
-        alpha=0.0 if cosine else 1.0,
+        alpha=0.0 if recipe.schedule == "cosine" else 1.0,
         warmup_target=recipe.learning_rate,
         warmup_steps=warmup_batches,
     )

@@ -4,24 +4,20 @@ import contextlib
 import hashlib
 import itertools
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import keras
 
 from tfk_transformer.data.batches import JoinedBatches, TokenBatches
 from tfk_transformer.data.labels import LabelledBatches, Labels
 from tfk_transformer.datasets import Source
-from tfk_transformer.pipelines.recipe import Recipe
+from tfk_transformer.pipelines.bundle import SOURCE_TOKENIZER
 from tfk_transformer.tokenizers.subword_tokenizer import SubwordTokenizer
 from tfk_transformer.training.compilation import has_gpu
-from tfk_transformer.training.data_cache import (
-    DataCache,
-    Tokenizers,
-    load_tokenizers,
-    tokenizer_files,
-    tokenizer_types,
-)
+from tfk_transformer.training.data_cache import DataCache, Tokenizers, load_tokenizers, target_side
 from tfk_transformer.training.distribution import Team
+from tfk_transformer.training.fine_tuning.start import Start
+from tfk_transformer.training.recipe import Recipe
 
 BATCHES: dict[str, type[TokenBatches]] = {
     "encoder_decoder": TokenBatches,
@@ -30,13 +26,95 @@ BATCHES: dict[str, type[TokenBatches]] = {
 }
 
 
-class TrainingData(NamedTuple):
-    """The data of a training run."""
+class TrainingData:
+    """The data of a training run, read from the texts or from a cache.
 
-    tokenizers: Tokenizers
-    batches: TokenBatches
-    validation: TokenBatches | None
-    probes: list[str]  # source texts on which exports are compared with the model
+    The vocabularies are those of the bundle `start`, of the folder `work` of the unfinished run or
+    of the cache. If there are none, the first process of the team learns them for all.
+
+    Attributes:
+        tokenizers: the tokenizers of both sides, or a classifier's tokenizer and labels.
+        batches: the batches of the training split.
+        validation: the batches of the validation pairs. None: there are none.
+        probes: source texts on which exports are compared with the model.
+    """
+
+    def __init__(
+        self,
+        recipe: Recipe,
+        team: Team,
+        work: Path,
+        cache: str | Path | None = None,
+        start: Start | None = None,
+    ):
+        self._recipe = recipe
+        self._team = team
+        self._cache = DataCache(cache, recipe)
+        # The first process writes the cache before the other processes read it.
+        with self._cache.locked() if team.leads else contextlib.nullcontext():
+            source = self._cache.source(recipe.data)
+            if start:
+                self._cache.check_tokenizers(start.tokenizers)
+            self.tokenizers = start.tokenizers if start else self._shared_tokenizers(source, work)
+            with team.in_turn() if self._cache.folder else contextlib.nullcontext():
+                self._prepare_batches(source)
+
+    def _shared_tokenizers(self, source: Source, work: Path) -> Tokenizers:
+        """Load or learn the tokenizers in the first process, and return them in all processes."""
+        recipe = self._recipe
+        target_file, target_class = target_side(recipe.architecture)
+        models = (b"", b"")
+        if self._team.leads:
+            saved = all((work / name).is_file() for name in (SOURCE_TOKENIZER, target_file))
+            tokenizers = (
+                load_tokenizers(work, recipe.architecture) if saved else self._cache.tokenizers()
+            )
+            first, second = tokenizers or _learn_tokenizers(recipe, source)
+            models = (first.model, second.model)
+        source_model, target_model = map(self._team.broadcast, models)
+        tokenizer = SubwordTokenizer(source_model)
+        joint = recipe.architecture != "encoder" and not recipe.separate_vocabularies
+        return tokenizer, tokenizer if joint else target_class(target_model)
+
+    def _prepare_batches(self, source: Source) -> None:
+        recipe = self._recipe
+        self.batches = self._batches(
+            source,
+            "train",
+            shuffle=True,
+            sampling=recipe.subword_sampling,
+            steps=recipe.epoch_steps,
+        )
+        self.validation: TokenBatches | None = None
+        if recipe.validation_data:
+            self.validation = self._batches(
+                self._cache.source(recipe.validation_data), "validation"
+            )
+        # `files:` has the training pairs in every split.
+        elif "validation" in source.splits and not recipe.data.startswith("files:"):
+            self.validation = self._batches(source, "validation")
+        _check_metrics(recipe, self.validation)
+        for part in reversed(self.parts):
+            part.survey()
+        self.probes = self._cache.probes(self.validation or self.batches)
+        self._cache.complete(self.tokenizers, self.probes)
+
+    def _batches(self, source: Source, split: str, **options: Any) -> TokenBatches:
+        recipe = self._recipe
+        return BATCHES[recipe.architecture](
+            source,
+            split,
+            *self.tokenizers,
+            recipe.batch_tokens,
+            recipe.max_length,
+            seed=recipe.seed,
+            cache=self._cache.ids(split),
+            # XLA compiles a function for each batch shape.
+            few_shapes=has_gpu() or keras.backend.backend() != "tensorflow",
+            share=self._team.share,
+            copies=2 if recipe.consistency else 1,
+            **options,
+        )
 
     @property
     def parts(self) -> list[TokenBatches]:
@@ -73,94 +151,11 @@ class TrainingData(NamedTuple):
 
     def facts(self) -> dict[str, object]:
         """Return the values that must be equal in all processes of a training run."""
-        vocabularies = [
-            hashlib.sha256(tokenizer.model).hexdigest()[:8] for tokenizer in self.tokenizers
-        ]
+        models = [hashlib.sha256(tokenizer.model).hexdigest() for tokenizer in self.tokenizers]
         return {
-            "vocabularies": vocabularies,
+            "vocabularies": [model[:8] for model in models],
             "data": [part and part.survey()[:5] for part in (self.batches, self.validation)],
         }
-
-
-def prepare_data(
-    recipe: Recipe,
-    team: Team,
-    work: Path,
-    cache: str | Path | None = None,
-    start_tokenizers: Tokenizers | None = None,
-) -> TrainingData:
-    """Return the data of a training run, read from the texts or from a cache.
-
-    Args:
-        recipe: the recipe of the training run.
-        team: the devices that train. Its first process learns the vocabularies for all.
-        work: folder of the unfinished training run. Its vocabularies are used if they exist.
-        cache: folder for the encoded data; see `train`.
-        start_tokenizers: the tokenizers of the bundle that the training run starts from. None: a
-            new model.
-
-    Raises:
-        ValueError: for bad data, a cache of other data or tokenizers or that another run is
-            writing, or a recipe that needs validation pairs where there are none.
-    """
-    folder = DataCache(cache, recipe)
-    # The first process writes the cache before the other processes read it.
-    with folder.locked() if team.leads else contextlib.nullcontext():
-        return _prepare(recipe, team, work, folder, start_tokenizers)
-
-
-def _prepare(
-    recipe: Recipe,
-    team: Team,
-    work: Path,
-    folder: DataCache,
-    start_tokenizers: Tokenizers | None,
-) -> TrainingData:
-    source = folder.source(recipe.data)
-    if start_tokenizers:
-        folder.check_tokenizers(start_tokenizers)
-    tokenizers = start_tokenizers or _shared_tokenizers(recipe, source, team, work, folder)
-    with team.in_turn() if folder.folder else contextlib.nullcontext():
-        batches = _batches(
-            recipe,
-            source,
-            "train",
-            tokenizers,
-            folder,
-            team,
-            shuffle=True,
-            sampling=recipe.subword_sampling,
-            steps=recipe.epoch_steps,
-        )
-        validation_source = _validation_source(recipe, source, folder)
-        validation = (
-            _batches(recipe, validation_source, "validation", tokenizers, folder, team)
-            if validation_source
-            else None
-        )
-        _check_metrics(recipe, validation)
-        for part in filter(None, (validation, batches)):
-            part.survey()
-        probes = folder.probes(validation or batches)
-        folder.complete(tokenizers, probes)
-    return TrainingData(tokenizers, batches, validation, probes)
-
-
-def _shared_tokenizers(
-    recipe: Recipe, source: Source, team: Team, work: Path, cache: DataCache
-) -> Tokenizers:
-    """Load or learn the tokenizers in the first process, and return them in all processes."""
-    models = (b"", b"")
-    if team.leads:
-        saved = all((work / name).is_file() for name in tokenizer_files(recipe))
-        tokenizers = load_tokenizers(work, recipe) if saved else cache.tokenizers()
-        first, second = tokenizers or _learn_tokenizers(recipe, source)
-        models = (first.model, second.model)
-    source_model, target_model = (team.broadcast(model) for model in models)
-    source_type, target_type = tokenizer_types(recipe)
-    tokenizer = source_type(source_model)
-    joint = recipe.architecture != "encoder" and not recipe.separate_vocabularies
-    return tokenizer, tokenizer if joint else target_type(target_model)
 
 
 def _learn_tokenizers(recipe: Recipe, source: Source) -> Tokenizers:
@@ -180,41 +175,6 @@ def _learn_tokenizers(recipe: Recipe, source: Source) -> Tokenizers:
         return learn(0), learn(1)
     joint = learn(0, 1)
     return joint, joint
-
-
-def _validation_source(recipe: Recipe, source: Source, cache: DataCache) -> Source | None:
-    """Return the source of the validation pairs; None if there are none."""
-    if recipe.validation_data:
-        return cache.source(recipe.validation_data)
-    # `files:` has the training pairs in every split.
-    if "validation" not in source.splits or recipe.data.startswith("files:"):
-        return None
-    return source
-
-
-def _batches(
-    recipe: Recipe,
-    source: Source,
-    split: str,
-    tokenizers: Tokenizers,
-    cache: DataCache,
-    team: Team,
-    **options: Any,
-) -> TokenBatches:
-    return BATCHES[recipe.architecture](
-        source,
-        split,
-        *tokenizers,
-        recipe.batch_tokens,
-        recipe.max_length,
-        seed=recipe.seed,
-        cache=cache.ids(split),
-        # XLA compiles a function for each batch shape.
-        few_shapes=has_gpu() or keras.backend.backend() != "tensorflow",
-        share=team.share,
-        copies=2 if recipe.consistency else 1,
-        **options,
-    )
 
 
 def _check_metrics(recipe: Recipe, validation: TokenBatches | None) -> None:

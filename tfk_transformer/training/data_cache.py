@@ -14,17 +14,9 @@ from tfk_transformer.atomic_write import atomic_write, lock
 from tfk_transformer.data.batches import TokenBatches
 from tfk_transformer.data.labels import Labels
 from tfk_transformer.datasets import Pair, Source
-from tfk_transformer.pipelines.bundle import (
-    LABELS,
-    PROBES,
-    RECIPE,
-    SOURCE_TOKENIZER,
-    TARGET_TOKENIZER,
-    read_probes,
-    write_probes,
-)
-from tfk_transformer.pipelines.recipe import Recipe
+from tfk_transformer.pipelines import bundle
 from tfk_transformer.tokenizers.subword_tokenizer import SubwordTokenizer
+from tfk_transformer.training.recipe import Recipe, changed_values
 
 # The fields of a recipe on which the ids depend.
 FIELDS = (
@@ -38,12 +30,7 @@ Tokenizers: TypeAlias = tuple[SubwordTokenizer, SubwordTokenizer | Labels]
 
 
 class CachedSource(Source):
-    """A data source whose ids are in a cache, so that its texts are not read.
-
-    Args:
-        name: the spec of the data source.
-        splits: the names of the splits in the cache.
-    """
+    """A data source whose ids are in a cache, so that its texts are not read."""
 
     def __init__(self, name: str, splits: tuple[str, ...]):
         super().__init__(name)
@@ -66,14 +53,8 @@ class DataCache:
 
     It contains the ids of each split (`train/`, `validation/`), the vocabularies, the probes, and
     the recipe for which it was made. The recipe is written last: if it exists, the folder is
-    complete, and the texts are not read again.
-
-    Args:
-        folder: the folder. None: nothing is cached.
-        recipe: the recipe of the training run.
-
-    Raises:
-        ValueError: if the folder was made for a recipe that leads to other ids.
+    complete, and the texts are not read again. A complete folder must have been made for a recipe
+    that leads to the same ids. Without a folder, nothing is cached.
     """
 
     def __init__(self, folder: str | Path | None, recipe: Recipe):
@@ -82,88 +63,19 @@ class DataCache:
         if complete := self._complete_folder():
             self._check_recipe(complete)
 
+    def _complete_folder(self) -> Path | None:
+        """Return the folder if it is complete."""
+        complete = self.folder is not None and (self.folder / bundle.RECIPE).is_file()
+        return self.folder if complete else None
+
     @property
     def is_complete(self) -> bool:
         """Whether the folder contains everything that training needs."""
         return self._complete_folder() is not None
 
-    def locked(self) -> contextlib.AbstractContextManager[None]:
-        """Return a context in which no other process writes the folder.
-
-        Raises:
-            ValueError: if another process is writing the folder.
-        """
-        if self.folder is None or self.is_complete:
-            return contextlib.nullcontext()
-        return lock(self.folder, "cache")
-
-    def source(self, spec: str) -> Source:
-        """Return the source of a data spec.
-
-        If the cache is complete, it is a `CachedSource`, unless BLEU is measured, which needs the
-        texts.
-        """
-        if not self.is_complete or self.recipe.evaluate_every:
-            return datasets.load(spec)
-        return CachedSource(spec, self._splits())
-
-    def ids(self, split: str) -> Path | None:
-        """Return the folder for the ids of a split; None if nothing is cached."""
-        return None if self.folder is None else self.folder / split
-
-    def tokenizers(self) -> Tokenizers | None:
-        """Return the source and target tokenizers; None if the cache is not complete."""
-        folder = self._complete_folder()
-        return None if folder is None else load_tokenizers(folder, self.recipe)
-
-    def check_tokenizers(self, tokenizers: Tokenizers) -> None:
-        """Refuse a complete cache that was made with other tokenizers.
-
-        Raises:
-            ValueError: if the tokenizers are not the same byte for byte.
-        """
-        models = [tokenizer.model for tokenizer in tokenizers]
-        cached = self.tokenizers()
-        if cached and [tokenizer.model for tokenizer in cached] != models:
-            raise ValueError(
-                "cache: expected the tokenizers of the bundle that training starts from in "
-                f"{self.folder}, got different tokenizers; name another folder, or remove this one."
-            )
-
-    def probes(self, batches: TokenBatches) -> list[str]:
-        """Return the first source texts of the split of `batches`."""
-        if (folder := self._complete_folder()) is not None:
-            return read_probes(folder / PROBES)
-        pairs = itertools.islice(batches.data.pairs(batches.split), PROBE_COUNT)
-        return [pair.source for pair in pairs]
-
-    def complete(self, tokenizers: Tokenizers, probes: list[str]) -> None:
-        """Write vocabularies, probes and recipe next to the ids, unless they exist."""
-        if self.folder is None or self.is_complete:
-            return
-        self.folder.mkdir(parents=True, exist_ok=True)
-        write_probes(self.folder / PROBES, probes)
-        save_tokenizers(self.folder, self.recipe, tokenizers)
-        save_recipe(self.folder, self.recipe)
-
-    def _complete_folder(self) -> Path | None:
-        """Return the folder if it is complete."""
-        return self.folder if self.folder is not None and (self.folder / RECIPE).is_file() else None
-
-    def _splits(self) -> tuple[str, ...]:
-        return tuple(
-            split
-            for split in ("train", "validation")
-            if self.folder is not None and (self.folder / split).is_dir()
-        )
-
     def _check_recipe(self, folder: Path) -> None:
-        earlier = Recipe.read(folder / RECIPE)
-        changed = [
-            f"{name}={value!r}"
-            for name in FIELDS
-            if (value := getattr(earlier, name)) != getattr(self.recipe, name)
-        ]
+        earlier = Recipe.read(folder / bundle.RECIPE)
+        changed = changed_values(self.recipe, earlier, FIELDS)
         if self.recipe.start is None and earlier.start is not None:
             changed.append(f"the vocabularies of {earlier.start}")
         if changed:
@@ -172,34 +84,78 @@ class DataCache:
                 "remove this one."
             )
 
+    def check_tokenizers(self, tokenizers: Tokenizers) -> None:
+        """Refuse a complete cache that was made with other tokenizers."""
+        models = [tokenizer.model for tokenizer in tokenizers]
+        cached = self.tokenizers()
+        if cached and [tokenizer.model for tokenizer in cached] != models:
+            raise ValueError(
+                "cache: expected the tokenizers of the bundle that training starts from in "
+                f"{self.folder}, got different tokenizers; name another folder, or remove this one."
+            )
 
-def tokenizer_files(recipe: Recipe) -> tuple[str, str]:
-    """Return the file names of both tokenizers, or of a classifier's tokenizer and labels."""
-    return SOURCE_TOKENIZER, LABELS if recipe.architecture == "encoder" else TARGET_TOKENIZER
+    def locked(self) -> contextlib.AbstractContextManager[None]:
+        """Return a context in which no other process writes the folder."""
+        if self.folder is None or self.is_complete:
+            return contextlib.nullcontext()
+        return lock(self.folder, "cache")
+
+    def source(self, spec: str) -> Source:
+        """Return the source of a data spec, without texts if only the cached ids are needed."""
+        folder = self._complete_folder()
+        if folder is None or self.recipe.evaluate_every:  # BLEU needs the texts
+            return datasets.load(spec)
+        splits = ("train", "validation")
+        return CachedSource(spec, tuple(split for split in splits if (folder / split).is_dir()))
+
+    def ids(self, split: str) -> Path | None:
+        """Return the folder for the ids of a split; None if nothing is cached."""
+        return None if self.folder is None else self.folder / split
+
+    def tokenizers(self) -> Tokenizers | None:
+        """Return the source and target tokenizers; None if the cache is not complete."""
+        folder = self._complete_folder()
+        return None if folder is None else load_tokenizers(folder, self.recipe.architecture)
+
+    def probes(self, batches: TokenBatches) -> list[str]:
+        """Return the first source texts of the split of `batches`."""
+        if (folder := self._complete_folder()) is not None:
+            return bundle.read_probes(folder / bundle.PROBES)
+        pairs = itertools.islice(batches.data.pairs(batches.split), PROBE_COUNT)
+        return [pair.source for pair in pairs]
+
+    def complete(self, tokenizers: Tokenizers, probes: list[str]) -> None:
+        """Write vocabularies, probes and recipe next to the ids, unless they exist."""
+        if self.folder is None or self.is_complete:
+            return
+        self.folder.mkdir(parents=True, exist_ok=True)
+        bundle.write_probes(self.folder / bundle.PROBES, probes)
+        save_tokenizers(self.folder, self.recipe, tokenizers)
+        save_recipe(self.folder, self.recipe)
 
 
-def tokenizer_types(
-    recipe: Recipe,
-) -> tuple[type[SubwordTokenizer], type[SubwordTokenizer] | type[Labels]]:
-    """Return the classes that encode the source and the target side."""
-    return SubwordTokenizer, Labels if recipe.architecture == "encoder" else SubwordTokenizer
+def target_side(architecture: str) -> tuple[str, type[SubwordTokenizer] | type[Labels]]:
+    """Return the file name and the class of the target tokenizer, or of a classifier's labels."""
+    if architecture == "encoder":
+        return bundle.LABELS, Labels
+    return bundle.TARGET_TOKENIZER, SubwordTokenizer
 
 
-def load_tokenizers(folder: Path, recipe: Recipe) -> Tokenizers:
-    """Read the tokenizers that `save_tokenizers` wrote."""
-    source_type, target_type = tokenizer_types(recipe)
-    source_file, target_file = tokenizer_files(recipe)
-    return source_type.load(folder / source_file), target_type.load(folder / target_file)
+def load_tokenizers(folder: Path, architecture: str) -> Tokenizers:
+    """Read the tokenizers in a folder, which may be a bundle."""
+    file, target = target_side(architecture)
+    return SubwordTokenizer.load(folder / bundle.SOURCE_TOKENIZER), target.load(folder / file)
 
 
 def save_tokenizers(folder: Path, recipe: Recipe, tokenizers: Tokenizers) -> None:
     """Write the tokenizers into a folder."""
-    for tokenizer, name in zip(tokenizers, tokenizer_files(recipe), strict=True):
+    target_file, _ = target_side(recipe.architecture)
+    for tokenizer, name in zip(tokenizers, (bundle.SOURCE_TOKENIZER, target_file), strict=True):
         with atomic_write(folder / name) as new:
             tokenizer.save(new)
 
 
 def save_recipe(folder: Path, recipe: Recipe) -> None:
     """Write the recipe into a folder."""
-    with atomic_write(folder / RECIPE) as new:
+    with atomic_write(folder / bundle.RECIPE) as new:
         new.write_text(recipe.to_toml(), encoding="utf-8")

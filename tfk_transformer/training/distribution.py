@@ -25,20 +25,17 @@ LOST = "another process of this training has ended, or cannot be reached"
 
 
 class Team:
-    """Devices that train one model.
+    """Devices that train one model, of this process or of several; this one has a single device.
 
-    All devices have the same weights, and each computes its rows of every batch. This class is for
-    a single device; `gather` returns an instance of the right class.
-
-    Args:
-        devices: total number of devices.
+    All devices have the same weights, and each computes its rows of every batch. `gather` returns
+    an instance of the right class.
     """
 
     process, processes = 0, 1
     exact_clipping = False  # whether to sum gradients over the devices before clipping
 
     def __init__(self, devices: int = 1):
-        self.devices = devices
+        self.devices = devices  # of all processes
 
     @property
     def leads(self) -> bool:
@@ -58,31 +55,77 @@ class Team:
         """Return a context for `fit`."""
         return contextlib.nullcontext()
 
-    def local_scope(self) -> contextlib.AbstractContextManager[None]:
-        """Return a context inside `scope` in which variables belong only to this process."""
-        return contextlib.nullcontext()
+    @contextlib.contextmanager
+    def local_scope(self) -> Iterator[None]:
+        """Let new variables belong only to this process, in a block inside `scope`."""
+        former = keras.distribution.distribution()
+        keras.distribution.set_distribution(None)
+        try:
+            yield
+        finally:
+            keras.distribution.set_distribution(former)
 
-    def in_turn(self) -> contextlib.AbstractContextManager[None]:
-        """Return a context that the processes enter one after the other."""
-        return contextlib.nullcontext()
+    @contextlib.contextmanager
+    def in_turn(self) -> Iterator[None]:
+        """Let the processes run the block one after the other."""
+        for _ in range(self.process):
+            self.finish()
+        yield
+        for _ in range(self.process, self.processes):
+            self.finish()
 
     def broadcast(self, content: bytes) -> bytes:
         """Return the content that process 0 passed."""
-        return content
+        sent = content if self.leads else b""
+        size = self.maximum([len(sent)])[0]
+        array = np.zeros(size, np.uint8)
+        array[: len(sent)] = np.frombuffer(sent, np.uint8)
+        return self._all_gather(array)[0].tobytes()
 
     def maximum(self, numbers: Sequence[int]) -> list[int]:
         """Return the maximum of each number over all processes."""
-        return list(numbers)
+        return [int(number) for number in self._all_gather(np.array(numbers, np.int32)).max(axis=0)]
 
     def check_same(self, **facts: object) -> None:
-        """Refuse to train if a fact differs between processes."""
+        """Refuse to train if a fact differs from that of process 0."""
+        text = "\n".join(f"{name}={value}" for name, value in facts.items())
+        first = self.broadcast(text.encode()).decode()
+        differing = [
+            name
+            for name, mine, theirs in zip(facts, text.split("\n"), first.split("\n"), strict=True)
+            if mine != theirs
+        ]
+        if any(self.maximum([len(differing)])):
+            where = (
+                f"process {self.process} differs in {', '.join(differing)}"
+                if differing
+                else "another process reports what differs"
+            )
+            advice = "start all with the same recipe and options, and let all see the same files"
+            raise ValueError(
+                "distributed: expected the same in every process as in process 0, got something "
+                f"else: {where}; {advice}."
+            )
 
     def finish(self) -> None:
-        """Wait until all processes have called this."""
+        """Wait until all processes have called this, without a time limit."""
+        self.maximum([0])
 
     def explain(self, error: Exception) -> Exception:
-        """Return `error`, or a `ConnectionError` if the loss of a process caused it."""
+        """Return `error`, or a `ConnectionError` if the loss of another process caused it."""
+        signs = ("gloo", "nccl", "coordination", "connection", "socket", "peer")
+        if self.processes > 1 and any(sign in str(error).lower() for sign in signs):
+            return ConnectionError(f"{LOST} ({str(error).splitlines()[0][:200]})")
         return error
+
+    def _all_gather(self, array: np.ndarray) -> np.ndarray:
+        """Return the arrays of all processes, stacked along a new first axis."""
+        if self.processes == 1:
+            return array[None]
+        from jax.experimental import multihost_utils
+
+        arrays = np.asarray(multihost_utils.process_allgather(array))
+        return arrays.reshape(self.processes, *array.shape)
 
 
 class MirroredTeam(Team):
@@ -115,106 +158,17 @@ class ParallelTeam(Team):
         )
 
     def scope(self) -> contextlib.AbstractContextManager[None]:
-        """Create variables on every device."""
+        """Create variables on every device, and split the batches of `fit` over the devices."""
         return self._distribution.scope()
 
-    def fitting(self) -> contextlib.AbstractContextManager[None]:
-        """Split batches over the devices."""
-        return self._distribution.scope()
-
-    @contextlib.contextmanager
-    def local_scope(self) -> Iterator[None]:
-        """Create variables of this process."""
-        former = keras.distribution.distribution()
-        keras.distribution.set_distribution(None)
-        try:
-            yield
-        finally:
-            keras.distribution.set_distribution(former)
-
-    @contextlib.contextmanager
-    def in_turn(self) -> Iterator[None]:
-        """Let the processes before this one go first."""
-        for _ in range(self.process):
-            self._wait_for_all()
-        yield
-        for _ in range(self.process, self.processes):
-            self._wait_for_all()
-
-    def broadcast(self, content: bytes) -> bytes:
-        """Send the content of process 0 to all processes."""
-        sent = content if self.leads else b""
-        size = self.maximum([len(sent)])[0]
-        array = np.zeros(size, np.uint8)
-        array[: len(sent)] = np.frombuffer(sent, np.uint8)
-        return self._all_gather(array)[0].tobytes()
-
-    def maximum(self, numbers: Sequence[int]) -> list[int]:
-        """Return the maximum of each number over all processes."""
-        return [int(number) for number in self._all_gather(np.array(numbers, np.int32)).max(axis=0)]
-
-    def check_same(self, **facts: object) -> None:
-        """Compare the facts with the facts of process 0.
-
-        Raises:
-            ValueError: with the names of the facts that differ.
-        """
-        text = "\n".join(f"{name}={value}" for name, value in facts.items())
-        first = self.broadcast(text.encode()).decode()
-        differing = [
-            name
-            for name, mine, theirs in zip(facts, text.split("\n"), first.split("\n"), strict=True)
-            if mine != theirs
-        ]
-        if any(self.maximum([len(differing)])):
-            where = (
-                f"process {self.process} differs in {', '.join(differing)}"
-                if differing
-                else "another process reports what differs"
-            )
-            advice = "start all with the same recipe and options, and let all see the same files"
-            raise ValueError(
-                "distributed: expected the same in every process as in process 0, got something "
-                f"else: {where}; {advice}."
-            )
-
-    def finish(self) -> None:
-        """Wait for the other processes, without a time limit."""
-        self._wait_for_all()
-
-    def explain(self, error: Exception) -> Exception:
-        """Return a `ConnectionError` if `error` is about another process, otherwise `error`."""
-        signs = ("gloo", "nccl", "coordination", "connection", "socket", "peer")
-        if self.processes > 1 and any(sign in str(error).lower() for sign in signs):
-            return ConnectionError(f"{LOST} ({str(error).splitlines()[0][:200]})")
-        return error
-
-    def _wait_for_all(self) -> None:
-        self.maximum([0])
-
-    def _all_gather(self, array: np.ndarray) -> np.ndarray:
-        """Return the arrays of all processes, stacked along a new first axis."""
-        if self.processes == 1:
-            return array[None]
-        from jax.experimental import multihost_utils
-
-        arrays = np.asarray(multihost_utils.process_allgather(array))
-        return arrays.reshape(self.processes, *array.shape)
+    fitting = scope
 
 
 def gather(devices: int | None = None, distributed: bool = False) -> Team:
     """Connect to the other processes, if any, and return the devices to train on.
 
-    Args:
-        devices: number of devices of this machine. None: all GPUs, or all CPU devices. There is one
-            CPU device unless TensorFlow or JAX was configured otherwise.
-        distributed: whether other processes take part. The environment variables
-            KERAS_DISTRIBUTION_JOB_ADDRESSES, KERAS_DISTRIBUTION_NUM_PROCESSES and
-            KERAS_DISTRIBUTION_PROCESS_ID name them, or Slurm's variables.
-
-    Raises:
-        ValueError: if there are fewer devices, if the backend does not support several processes,
-            or if the environment variables are missing or invalid.
+    By default, these are all GPUs of the machine, or all CPU devices. There is one CPU device
+    unless TensorFlow or JAX was configured otherwise.
     """
     backend = keras.backend.backend()
     if distributed:
@@ -248,14 +202,10 @@ def is_first() -> bool:
 
 @contextlib.contextmanager
 def report_sudden_end(team: Team, advice: str) -> Iterator[None]:
-    """Print an error even if JAX ends this process, after which no Python code runs.
+    """Print an error even if JAX ends one of several processes, after which no Python code runs.
 
     A shell process reads a word from a pipe. If the pipe breaks before the word arrives, the shell
-    prints the error. Without a shell, as on Windows, nothing is done.
-
-    Args:
-        team: the devices that train. With a single process, nothing is done.
-        advice: the end of the error, which names the remedy.
+    prints the error, which ends with `advice`. Without a shell, as on Windows, nothing is done.
     """
     if team.processes == 1 or shutil.which("sh") is None:
         yield
@@ -303,9 +253,6 @@ def coordinator_settings() -> tuple[str | None, int, int]:
     """Return the address of process 0, the number of processes and the number of this process.
 
     The address is None if Slurm provides it.
-
-    Raises:
-        ValueError: if environment variables are missing or invalid.
     """
     variables = {name: os.environ.get(name, "") for name in (ADDRESS, NUM_PROCESSES, PROCESS_ID)}
     if not any(variables.values()) and SLURM in os.environ:
@@ -335,12 +282,8 @@ def coordinator_settings() -> tuple[str | None, int, int]:
 def listening_address(address: str) -> str:
     """Return the address at which process 0 listens: JAX's variable if it is set, or `address`.
 
-    Args:
-        address: HOST:PORT at which the other processes connect to process 0.
-
-    Raises:
-        ValueError: if HOST is not an address of this machine, or is a name that only this machine
-            can reach.
+    `address` is HOST:PORT at which the other processes connect to process 0. HOST must be an
+    address of this machine, and a name must be one that other machines can reach.
     """
     if bind_address := os.environ.get(BIND):
         return bind_address
@@ -421,11 +364,7 @@ def _tensorflow_team(devices: int | None) -> Team:
 
 
 def _check_count(requested: int | None, available: int, device_type: str) -> int:
-    """Return the number of devices to use: the requested number, or by default all.
-
-    Raises:
-        ValueError: if fewer devices are available.
-    """
+    """Return the number of devices to use: the requested number, or by default all."""
     if requested is not None and not 1 <= requested <= available:
         raise ValueError(
             f"devices: expected from 1 to {available}, as there "

@@ -1,28 +1,34 @@
-"""The metrics of each epoch of a training run: the best epochs, early stopping, and a summary."""
+"""The metrics of each epoch of a training run, and the callbacks that report its progress."""
 
 import itertools
 import math
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
-Row: TypeAlias = dict[str, float]
+import keras
+import numpy as np
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+Metrics: TypeAlias = dict[str, float]
 
 
 class History:
     """The metrics of each epoch.
 
     Early stopping and the choice of epochs depend only on these metrics, so that a resumed training
-    run makes the same decisions as an uninterrupted one.
-
-    Args:
-        monitor: name of the metric by which epochs are compared: "val_loss" (lower is better) or
-            "val_bleu" (higher is better).
-        rows: the metrics of each finished epoch, by name.
+    run makes the same decisions as an uninterrupted one. They compare the epochs by the metric
+    `monitor`: "val_loss" (lower is better) or "val_bleu" (higher is better).
     """
 
-    def __init__(self, monitor: str = "val_loss", rows: Sequence[Row] = ()):
+    def __init__(self, monitor: str = "val_loss", rows: Sequence[Metrics] = ()):
         self.monitor = monitor
         self.rows = list(rows)
+
+    def _measured(self) -> list[int]:
+        """Return the epochs for which the monitored metric was measured."""
+        return [epoch for epoch, row in enumerate(self.rows) if row.get(self.monitor) is not None]
 
     def ranked(self) -> list[int]:
         """Return the epochs for which the monitored metric was measured, best first.
@@ -39,10 +45,6 @@ class History:
 
         return sorted(self._measured(), key=key)
 
-    def _measured(self) -> list[int]:
-        """Return the epochs for which the monitored metric was measured."""
-        return [epoch for epoch, row in enumerate(self.rows) if row.get(self.monitor) is not None]
-
     def undecided(self) -> str | None:
         """Return a note if BLEU is monitored, and equal in several epochs and different in none."""
         values = [self.rows[epoch][self.monitor] for epoch in self._measured()]
@@ -57,10 +59,7 @@ class History:
         return sorted(epochs[:count])
 
     def stale(self, patience: int | None) -> bool:
-        """Return whether at least `patience` epochs have passed since the best one.
-
-        Without `patience`, the result is False.
-        """
+        """Return whether `patience` epochs, if it is not None, have passed since the best one."""
         ranked = self.ranked()
         return patience is not None and bool(ranked) and len(self.rows) - 1 - ranked[0] >= patience
 
@@ -73,11 +72,7 @@ class History:
         return {name: [row.get(name) for row in self.rows] for name in names}
 
     def summary(self, seconds: float) -> str:
-        """Return a line with the number of epochs, the training time and the best epoch, if any.
-
-        Args:
-            seconds: the training time.
-        """
+        """Return a line with the number of epochs, the training time and the best epoch, if any."""
         line = f"{len(self.rows)} epochs in {duration(seconds)}"
         if not (ranked := self.ranked()):
             return line
@@ -95,3 +90,98 @@ def duration(seconds: float) -> str:
     if hours:
         return f"{hours} h {minutes} min"
     return f"{minutes} min {rest} s" if minutes else f"{rest} s"
+
+
+class EpochLines(keras.callbacks.Callback):
+    """Report a line after each epoch, and once that BLEU does not decide which epoch is best.
+
+    `EpochSaver` updates the history, so it must come before this callback. `accuracy` says whether
+    the line contains the accuracy.
+    """
+
+    def __init__(
+        self, epochs: int, history: History, say: Callable[[str], None], accuracy: bool = False
+    ):
+        super().__init__()
+        self.epochs = epochs
+        self.history = history
+        self.say = say
+        self.accuracy = accuracy
+
+    def on_train_begin(self, logs: Metrics | None = None) -> None:
+        """Start the clock."""
+        self._started = time.perf_counter()
+        self._epochs_before = len(self.history.rows)
+        self._has_note = False
+
+    def on_epoch_end(self, epoch: int, logs: Metrics | None = None) -> None:
+        """Report the epoch."""
+        row = self.history.rows[-1]
+        epochs_done = len(self.history.rows) - self._epochs_before
+        seconds_per_epoch = (time.perf_counter() - self._started) / epochs_done
+        left = seconds_per_epoch * (self.epochs - epoch - 1)
+        figures = [f"loss {row['loss']:.3f}"]
+        figures += [f"validation {row['val_loss']:.3f}"] if "val_loss" in row else []
+        figures += [f"BLEU {row['val_bleu']:.2f}"] if "val_bleu" in row else []
+        if self.accuracy:
+            figures += [f"accuracy {row.get('val_accuracy', row['accuracy']):.1%}"]
+        figures += [
+            f"{row['tokens_per_second']:,.0f} tokens/s",
+            f"learning rate {row['learning_rate']:.2g}",
+        ]
+        self.say(
+            f"epoch {epoch + 1}/{self.epochs}: {', '.join(figures)}, {duration(row['seconds'])}, "
+            f"{duration(left)} left"
+        )
+        note = self.history.undecided()
+        if note and not self._has_note:
+            self._has_note = True
+            self.say(f"note: {note}")
+
+
+class ProgressBar(keras.callbacks.Callback):
+    """Show a progress bar for each epoch, of a number of batches and tokens, on a terminal."""
+
+    def __init__(self, epochs: int, steps: int, tokens: int, console: Console):
+        super().__init__()
+        self.epochs = epochs
+        self.steps = steps
+        self.tokens = tokens / steps
+        self.progress = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[figures]}"),
+            TimeRemainingColumn(),
+            console=console,
+            transient=True,
+        )
+
+    def on_train_begin(self, logs: Metrics | None = None) -> None:
+        """Show the bar."""
+        self.progress.start()
+
+    def on_train_end(self, logs: Metrics | None = None) -> None:
+        """Remove the bar."""
+        self.progress.stop()
+
+    def on_epoch_begin(self, epoch: int, logs: Metrics | None = None) -> None:
+        """Start the bar of this epoch."""
+        self._started = time.perf_counter()
+        self._task = self.progress.add_task(
+            f"epoch {epoch + 1}/{self.epochs}", total=self.steps, figures=""
+        )
+
+    def on_train_batch_end(self, batch: int, logs: Metrics | None = None) -> None:
+        """Advance the bar to this training step."""
+        speed = self.tokens * (batch + 1) / (time.perf_counter() - self._started)
+        rate = float(np.asarray(self.model.optimizer.learning_rate))
+        figures = (
+            f"loss {(logs or {})['loss']:.3f}  {speed:,.0f} tokens/s  learning rate {rate:.2g}"
+        )
+        self.progress.update(self._task, completed=batch + 1, figures=figures)
+
+    def on_epoch_end(self, epoch: int, logs: Metrics | None = None) -> None:
+        """Show the complete bar, and remove it."""
+        self.progress.refresh()  # an epoch may be shorter than the interval between two redraws
+        self.progress.remove_task(self._task)

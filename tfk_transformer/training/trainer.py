@@ -4,6 +4,7 @@ import contextlib
 import hashlib
 import os
 import sys
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -11,36 +12,39 @@ import keras
 from rich.console import Console
 
 from tfk_transformer.atomic_write import atomic_write, lock, temporary_folder
+from tfk_transformer.data.labels import Labels
 from tfk_transformer.models.precision import dtype_policy, precision_line
-from tfk_transformer.pipelines.recipe import Recipe
+from tfk_transformer.pipelines.bundle import CURVE, RECIPE, Json
+from tfk_transformer.pipelines.model_record import remake
 from tfk_transformer.pipelines.text_classifier import TextClassifier
 from tfk_transformer.pipelines.translator import Translator
+from tfk_transformer.plots import training_curve
 from tfk_transformer.runtime_environment import keep_tensor_memory
-from tfk_transformer.training.bleu_evaluation import BleuEvaluation
-from tfk_transformer.training.bundle_writer import BundleWriter
 from tfk_transformer.training.callbacks import (
-    EpochLines,
+    BleuEvaluation,
     EpochSaver,
-    ProgressBar,
     Stopped,
-    remove_bars_at_end,
+    Stops,
+    moving_averages,
 )
 from tfk_transformer.training.checkpoints import (
-    About,
     Checkpoints,
     check_work_folder,
+    disk_full_error,
     is_finished,
     work_folder_of,
 )
 from tfk_transformer.training.compilation import compiled_model
-from tfk_transformer.training.data import prepare_data
+from tfk_transformer.training.data import TrainingData
 from tfk_transformer.training.data_cache import save_recipe, save_tokenizers
 from tfk_transformer.training.distribution import Team, gather, report_sudden_end
 from tfk_transformer.training.fine_tuning.freezing import frozen_line
 from tfk_transformer.training.fine_tuning.start import Start, load_start
-from tfk_transformer.training.history import History
-from tfk_transformer.training.multi_process import AgreedStops, ReadOnlyCheckpoints
+from tfk_transformer.training.history import EpochLines, History, ProgressBar
+from tfk_transformer.training.recipe import Recipe
 from tfk_transformer.training.towers import fit_in_towers, share_processors
+
+WRITE_EVERY = 60.0  # seconds from one bundle of an unfinished run to the next
 
 
 def train(
@@ -116,18 +120,10 @@ def train(
 
 
 class Training:
-    """A training run; see `train`.
+    """A training run, with the arguments of `train` and what `train` makes of them.
 
-    Args:
-        recipe: see `train`; with a `start`, the result of `start.adopt`.
-        out: see `train`.
-        resume: see `train`.
-        say: see `train`.
-        cache: see `train`.
-        team: the devices that train.
-        towers: number of parts of a batch that are computed in parallel; see `fit_in_towers`.
-        start: the bundle that training continues from. None: a new model.
-        bar: see `train`.
+    With a `start`, the recipe is the result of `start.adopt`. Only the first process of the team
+    writes files and prints lines.
     """
 
     def __init__(
@@ -149,7 +145,7 @@ class Training:
         self.say = say if team.leads else lambda line: None
         self.bar = bar and team.leads
         self.work = check_work_folder(recipe, out, resume) if team.leads else work_folder_of(out)
-        self.checkpoints = Checkpoints(self.work) if team.leads else ReadOnlyCheckpoints(self.work)
+        self.checkpoints = Checkpoints(self.work, writes=team.leads)
         if start:
             start.frozen_weights(recipe)  # refuses wrong names before the data is read
         keras.utils.set_random_seed(recipe.seed)
@@ -157,33 +153,37 @@ class Training:
             import tensorflow as tf
 
             tf.config.experimental.enable_op_determinism()
-        tokenizers = start.tokenizers if start else None
-        self.data = prepare_data(recipe, team, self.work, cache, tokenizers)
-        recipe_hash = hashlib.sha256(recipe.to_toml().encode()).hexdigest()[:8]
-        start_hash = start.fingerprint if start and team.processes > 1 else ""
-        team.check_same(
-            recipe=recipe_hash,
-            dtype=dtype_policy(recipe.dtype),
-            **self.data.facts(),
-            start=start_hash,
-            resume=resume,
-            state=self.checkpoints.exists,
-        )
+        self.data = TrainingData(recipe, team, self.work, cache, start)
+        self._check_processes(resume)
         with team.scope():
             self.model = compiled_model(
                 recipe, self.data.tokenizers, len(self.data.batches), team, start
             )
         fit_in_towers(self.model, 1 if team.devices > 1 else towers)
-        self.bundle = BundleWriter(
-            out,
-            recipe,
-            self.model,
-            self.data,
-            self.checkpoints,
-            team,
-            start.origin if start else {},
-            {**(start.search if start else {}), **recipe.search},
+        self.pipeline = self._new_pipeline()
+        self.pipeline.origin = start.origin if start else {}
+        self._last_write = time.perf_counter()
+
+    def _check_processes(self, resume: bool) -> None:
+        """Refuse to train if the processes differ in what they would do."""
+        start = self.start
+        self.team.check_same(
+            recipe=hashlib.sha256(self.recipe.to_toml().encode()).hexdigest()[:8],
+            dtype=dtype_policy(self.recipe.dtype),
+            **self.data.facts(),
+            start=start.fingerprint if start and self.team.processes > 1 else "",
+            resume=resume,
+            state=self.checkpoints.exists,
         )
+
+    def _new_pipeline(self) -> Translator | TextClassifier:
+        """Return the pipeline of the bundle: a float32 model, whose weights are set before use."""
+        model = remake(self.model)
+        tokenizer, target = self.data.tokenizers
+        if isinstance(target, Labels):
+            return TextClassifier(model, tokenizer, target.names, self.data.probes)
+        search = {**(self.start.search if self.start else {}), **self.recipe.search}
+        return Translator(model, tokenizer, target, self.data.probes, search=search)
 
     def run(
         self, callbacks: Sequence[keras.callbacks.Callback] = ()
@@ -193,7 +193,7 @@ class Training:
         self.history = History(f"val_{self.recipe.monitor}", about["rows"])
         self._report_setup()
         self._prepare_to_resume()
-        self.stops = AgreedStops(self.team, self.recipe.minutes, about["seconds"])
+        self.stops = Stops(self.team, self.recipe.minutes, about["seconds"])
         with self.stops.listening():
             try:
                 self._fit([*self._callbacks(), *callbacks])
@@ -213,9 +213,9 @@ class Training:
             with temporary_folder(self.out) as folder:
                 os.replace(self.work, folder / self.work.name)
         self.say(self.history.summary(self.stops.seconds))
-        return type(self.bundle.pipeline).load(self.out)
+        return type(self.pipeline).load(self.out)
 
-    def _restore(self) -> About:
+    def _restore(self) -> Json:
         if self.checkpoints.exists:
             with self.team.scope():
                 return self.checkpoints.restore(self.model)
@@ -268,7 +268,10 @@ class Training:
         if done >= self.recipe.epochs or self.history.stale(self.recipe.patience):
             return
         self.data.batches.epoch = done
-        with self.team.fitting(), remove_bars_at_end(callbacks):
+        with self.team.fitting(), contextlib.ExitStack() as stack:
+            for callback in callbacks:
+                if isinstance(callback, ProgressBar):
+                    stack.callback(callback.on_train_end)  # Keras does not call it after an error
             self.model.fit(
                 self.data.batches,
                 validation_data=self.data.validation,
@@ -285,33 +288,13 @@ class Training:
         callbacks: list[keras.callbacks.Callback] = [self.stops]
         if r.ema:
             callbacks.append(keras.callbacks.SwapEMAWeights())  # for the validation loss
-        translator = self.bundle.pipeline
         validation = self.data.validation
-        if r.evaluate_every and isinstance(translator, Translator) and validation:
-            callbacks.append(
-                BleuEvaluation(
-                    translator,
-                    lambda: validation.data.pairs(validation.split),
-                    r.evaluation_beam,
-                    r.evaluate_every,
-                    logs,
-                    validation.data.target_language,
-                )
-            )
-        callbacks.append(
-            EpochSaver(
-                self.checkpoints,
-                self.history,
-                r.average,
-                r.average_of == "best",
-                r.patience,
-                self.stops,
-                tokens,
-                lambda: self.bundle.update(self.history, self.stops.seconds),
-            )
-        )
-        classifies = r.architecture == "encoder"
-        callbacks.append(EpochLines(r.epochs, self.history, self.say, accuracy=classifies))
+        if r.evaluate_every and isinstance(self.pipeline, Translator) and validation:
+            callbacks.append(BleuEvaluation(self.pipeline, validation, r, logs))
+        callbacks += [
+            EpochSaver(r, self.checkpoints, self.history, self.stops, tokens, self._update_bundle),
+            EpochLines(r.epochs, self.history, self.say, accuracy=r.architecture == "encoder"),
+        ]
         if logs and self.team.leads:
             # Keras 3.15 loses metrics of an epoch if `update_freq` does not divide its batches.
             callbacks.append(
@@ -323,8 +306,46 @@ class Training:
             callbacks.append(ProgressBar(r.epochs, len(self.data.batches), tokens, Console()))
         return callbacks
 
+    def _update_bundle(self) -> None:
+        """Write the bundle after an epoch, at most once a minute."""
+        if time.perf_counter() - self._last_write > WRITE_EVERY:
+            self._write_bundle()
+            self._last_write = time.perf_counter()
+
     def _write_bundle(self) -> None:
-        self.bundle.write(self.history, self.stops.seconds)
+        """Write the bundle of the finished epochs.
+
+        If no epoch can be selected yet, the bundle has the current weights.
+        """
+        seconds = self.stops.seconds
+        best = self.recipe.average_of == "best"
+        epochs = self.history.epochs_to_average(self.recipe.average, best)
+        if epochs:
+            weights = self.checkpoints.mean(epochs) if self.team.leads else []
+        else:
+            with self.team.scope(), moving_averages(self.model):
+                weights = self.model.get_weights()
+        if self.team.leads:
+            with self.team.local_scope():
+                self.pipeline.model.set_weights(weights)
+                self._save_pipeline(epochs, seconds)
+
+    def _save_pipeline(self, averaged_epochs: list[int], seconds: float) -> None:
+        def add_records(folder: Path) -> None:
+            (folder / RECIPE).write_text(self.recipe.to_toml(), encoding="utf-8")
+            if self.history.rows:
+                training_curve(self.history.columns()).savefig(folder / CURVE, dpi=120)
+
+        metrics = {
+            **(self.history.rows[-1] if self.history.rows else {}),
+            "parameters": self.pipeline.model.count_params(),
+            "averaged_epochs": [epoch + 1 for epoch in averaged_epochs],
+            "training_seconds": round(seconds, 1),
+        }
+        try:
+            self.pipeline.save(self.out, self.history.columns(), metrics, more=add_records)
+        except OSError as error:
+            raise disk_full_error(error, f"bundle {self.out}") from None
 
     def _write_last_checkpoint(self) -> str:
         """Write the bundle of the last checkpoint, and return a phrase about it."""

@@ -20,15 +20,9 @@ def frozen_names(patterns: Sequence[str], weights: Mapping[str, np.ndarray]) -> 
     """Return the names of the frozen weights, in the order of the model.
 
     An output bias that rules tokens out (-1e9, in imported models) is always frozen, since weight
-    decay and moving averages would change it.
-
-    Args:
-        patterns: names of weights, beginnings of names up to a slash, patterns of `fnmatch`, or
-            "embeddings".
-        weights: the weights of the model by name.
-
-    Raises:
-        ValueError: if a pattern matches no weight, or if no weight is left to train.
+    decay and moving averages would change it. Patterns are names of weights, beginnings of names up
+    to a slash, patterns of `fnmatch`, or "embeddings". Each must match a weight, and a weight must
+    be left to train.
     """
     matches = {pattern: _matching(pattern, weights) for pattern in patterns}
     if unknown := [pattern for pattern, names in matches.items() if not names]:
@@ -49,12 +43,7 @@ def frozen_names(patterns: Sequence[str], weights: Mapping[str, np.ndarray]) -> 
 
 
 def frozen_line(model: ConfiguredModel, patterns: Sequence[str]) -> str | None:
-    """Return a line about the frozen weights of a model; None if there are none.
-
-    Args:
-        model: the model.
-        patterns: the patterns by which its weights were frozen.
-    """
+    """Return a line about the weights that patterns froze in a model; None if there are none."""
     weights = model.named_weights
     frozen = {name: weight for name, weight in weights.items() if not weight.trainable}
     if not frozen:

@@ -97,7 +97,7 @@ def command(
         use_onednn()  # a teacher may load TensorFlow
         models = [open_translator(teacher) for teacher in teachers]
         load_backend()
-        from tfk_transformer.training.distillation.distilling import distill
+        from tfk_transformer.training.distillation import distill
 
         try:
             distill(

@@ -8,7 +8,7 @@ import typer
 
 from tfk_transformer.apps.cli.arguments import check_bundle, check_new_folder, named_value
 from tfk_transformer.apps.cli.record_options import option, parameter, with_options
-from tfk_transformer.pipelines.recipe import EVALUATION, MODEL, Recipe
+from tfk_transformer.training.recipe import EVALUATION, MODEL, Recipe
 
 # The fields whose options set one value at a time, with an example.
 MODEL_OPTIONS, SEARCH = "options", "search"

@@ -25,9 +25,9 @@ from tfk_transformer.apps.cli.model_commands.recipe_flags import (
     with_recipe,
 )
 from tfk_transformer.atomic_write import lock
-from tfk_transformer.pipelines.recipe import Recipe
-from tfk_transformer.pipelines.recipe_schema import recipe_schema
 from tfk_transformer.runtime_environment import load_backend
+from tfk_transformer.training.recipe import Recipe
+from tfk_transformer.training.recipe_schema import recipe_schema
 
 EXAMPLES = """
 tfk-transformer train recipes/numbers.toml --out numbers

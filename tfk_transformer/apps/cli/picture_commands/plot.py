@@ -209,7 +209,7 @@ def plot_schedule(
 ) -> None:
     """Draw the learning rate of each training step."""
     check_picture(out, force)
-    from tfk_transformer.pipelines.recipe import Recipe
+    from tfk_transformer.training.recipe import Recipe
 
     by_name = {path.stem: Recipe.read(path) for path in recipes}
     lengths = {name: steps or _length(name, recipe) for name, recipe in by_name.items()}

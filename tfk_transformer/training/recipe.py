@@ -1,6 +1,7 @@
 """The recipe: everything that decides how a model is trained, as one validated record, in TOML."""
 
 import tomllib
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias
 
@@ -417,3 +418,12 @@ class Recipe(Record):
         return config_class.preset(
             self.preset, **{**decided, **dropout, "max_length": self.max_length, **self.options}
         )
+
+
+def changed_values(recipe: Recipe, earlier: Recipe, names: Iterable[str]) -> list[str]:
+    """Return the earlier values that differ in some fields, such as "seed=0"."""
+    return [
+        f"{name}={value!r}"
+        for name in names
+        if (value := getattr(earlier, name)) != getattr(recipe, name)
+    ]

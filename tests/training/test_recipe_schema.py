@@ -14,8 +14,8 @@ from tfk_transformer.apps.cli.main import app
 from tfk_transformer.config.presets import PRESETS
 from tfk_transformer.config.search_settings import SearchSettings
 from tfk_transformer.models.registry import TRAINED
-from tfk_transformer.pipelines.recipe import DECIDED_OPTIONS, Recipe
-from tfk_transformer.pipelines.recipe_schema import recipe_schema
+from tfk_transformer.training.recipe import DECIDED_OPTIONS, Recipe
+from tfk_transformer.training.recipe_schema import recipe_schema
 
 REPOSITORY = Path(__file__).parents[2]
 TEMPLATE = REPOSITORY / "tfk_transformer/apps/cli/start_commands/template/recipe.toml"

@@ -10,7 +10,7 @@ from tfk_transformer.config.presets import PRESETS
 from tfk_transformer.config.record import Record
 from tfk_transformer.config.search_settings import setting_rules
 from tfk_transformer.models.registry import TRAINED
-from tfk_transformer.pipelines.recipe import DECIDED_OPTIONS, Recipe
+from tfk_transformer.training.recipe import DECIDED_OPTIONS, Recipe
 
 Schema: TypeAlias = dict[str, Any]
 

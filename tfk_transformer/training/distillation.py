@@ -1,0 +1,242 @@
+"""Distillation: a student learns from its data and from the translations of teachers.
+
+This is sequence-level distillation (arXiv:1606.07947).
+"""
+
+import hashlib
+import itertools
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from tfk_transformer import datasets
+from tfk_transformer.atomic_write import lock, replace_text
+from tfk_transformer.config.search_settings import own_defaults
+from tfk_transformer.datasets import Pair, Report, Source
+from tfk_transformer.evaluation import SupportsTranslate, bleu_metric, try_translate_sentences
+from tfk_transformer.inference.base_translator import BaseTranslator
+from tfk_transformer.pipelines.translator import Translator
+from tfk_transformer.text.outcome import Refused
+from tfk_transformer.training.checkpoints import check_work_folder, is_finished, work_folder_of
+from tfk_transformer.training.fine_tuning.start import load_start
+from tfk_transformer.training.recipe import Recipe
+from tfk_transformer.training.trainer import train
+
+PAIRS_PER_PART = 1000  # pairs that are lost together if the process is killed
+ABOUT_FILE = "about.json"
+PART = "part-{:05d}.json"
+SIDES = ("source", "target")  # languages of data that does not name them
+
+
+def distill(
+    teachers: Sequence[SupportsTranslate],
+    recipe: Recipe,
+    out: str | Path,
+    *,
+    beam_size: int = 5,
+    batch_size: int = 64,
+    resume: bool = False,
+    say: Callable[[str], None] = print,
+    bar: bool = True,
+) -> Translator:
+    """Train a student on its data and on translations of teachers.
+
+    This is sequence-level distillation (arXiv:1606.07947). For each training pair, the student
+    learns two targets: the original one, and the hypothesis of the teachers' beam searches that is
+    most similar to it by sentence BLEU.
+
+    The folder `OUT.distilled` next to `out` contains these pairs. It is not deleted, so that other
+    students can be trained on them.
+
+    Args:
+        teachers: translators in any runtime, for example from `tfk_transformer.load`.
+            `translate.onnx` is the fastest, and lets TensorFlow divide the processors for training.
+        recipe: the recipe of the student. The teachers translate its data. Without search settings
+            of its own, the student has the first teacher's.
+        out: folder of the student's bundle; it must not exist.
+        beam_size: the beam size of the teachers, and the number of hypotheses of each teacher.
+        batch_size: number of sentences that a teacher translates at once.
+        resume: whether to continue an unfinished distillation of the same data, teachers and
+            recipe; see `train`.
+        say: called with each line about the translations, the data, the model and the epochs.
+        bar: whether to show a progress bar of the training on a terminal.
+
+    Returns:
+        The student, whose bundle is `out`.
+
+    Raises:
+        ValueError: for bad data, an existing folder, an architecture that does not translate, an
+            earlier distillation of other data, or a run that writes `out`.
+        KeyboardInterrupt: if a signal asked to stop; `resume` continues.
+    """
+    out = Path(out)
+    start = load_start(recipe, work_folder_of(out), resume)
+    recipe = start.adopt(recipe) if start else recipe
+    if recipe.architecture == "encoder":
+        raise ValueError(
+            "architecture: expected 'encoder_decoder' or 'decoder', since a classifier learns "
+            "labels, got 'encoder'."
+        )
+    if not (recipe.search or start):
+        recipe = recipe.replace(search=_teacher_search(teachers[0], recipe.max_length))
+    data = datasets.load(recipe.data)
+    folder = out.with_name(out.name + ".distilled")
+    with lock(out):
+        pairs = TeacherPairs(teachers, data, folder, beam_size, batch_size, resume)
+        has_validation = "validation" in data.splits
+        validation = recipe.validation_data or (recipe.data if has_validation else None)
+        recipe = recipe.replace(data=pairs.spec, validation_data=validation)
+        if not (resume and is_finished(recipe, out)):
+            check_work_folder(recipe, out, resume)  # before the translations, not after them
+        pairs.write(say)
+        student = train(recipe, out, resume, say=say, bar=bar)
+    assert isinstance(student, Translator)
+    return student
+
+
+def _teacher_search(teacher: SupportsTranslate, max_length: int) -> dict[str, Any]:
+    """Return a teacher's own defaults of search settings, except lengths above `max_length`."""
+    if not isinstance(teacher, BaseTranslator):
+        return {}
+    search = own_defaults(teacher.runtime.rules, teacher.max_length)
+    lengths = {name: search[name] for name in ("min_length", "max_length") if name in search}
+    too_long = {name for name, length in lengths.items() if length > max_length}
+    return {name: value for name, value in search.items() if name not in too_long}
+
+
+class TeacherPairs:
+    """The folder of the original pairs of a training split, followed by the pairs of the teachers.
+
+    Pairs are translated in parts. Each part is a file that is written atomically, so that a resumed
+    process continues with the first unfinished part. When all parts exist, two text files replace
+    them: the data of the student. With `resume`, the folder may exist if it was made from the same
+    pairs, by the same teachers with the same beam size.
+    """
+
+    def __init__(
+        self,
+        teachers: Sequence[SupportsTranslate],
+        data: Source,
+        folder: Path,
+        beam_size: int,
+        batch_size: int = 64,
+        resume: bool = False,
+    ):
+        if not teachers:
+            raise ValueError("teachers: expected at least one translator, got none.")
+        self.teachers = teachers
+        self.data = data
+        self.folder = folder
+        self.beam_size = beam_size
+        self.batch_size = batch_size
+        languages = data.source_language or SIDES[0], data.target_language or SIDES[1]
+        self.spec = f"folder:{folder}:{'-'.join(languages)}"
+        self._files = [folder / f"{language}.train.txt" for language in languages]
+        if folder.exists() and not resume:
+            raise ValueError(
+                f"out: expected a new folder, got {folder} of an earlier distillation. Resume it, "
+                f"remove the folder, or train on its pairs with the data {self.spec}."
+            )
+
+    def write(self, say: Callable[[str], None] = print) -> None:
+        """Write the folder, or the missing files in it.
+
+        `say` is called with each line about dropped pairs, the progress and the translations.
+        """
+        report = Report()
+        pairs = list(self.data.pairs("train", report))
+        self._begin(pairs)
+        # As recommended for single sentences.
+        targets = [pair.target for pair in pairs]
+        self._bleu = bleu_metric(targets, self.data.target_language, effective_order=True)
+        if all(file.is_file() for file in self._files):
+            for part in self.folder.glob(PART.replace("{:05d}", "*")):  # of a killed process
+                part.unlink()
+            return
+        starts = range(0, len(pairs), PAIRS_PER_PART)
+        parts = [self.folder / PART.format(number) for number in range(len(starts))]
+        for start, part in zip(starts, parts, strict=True):
+            batch = pairs[start : start + PAIRS_PER_PART]
+            if not part.is_file():
+                hypotheses = self._best_hypotheses(batch)
+                replace_text(part, json.dumps(hypotheses, ensure_ascii=False))
+                say(f"teachers: {start + len(batch):,} pairs are translated")
+        for line in report.lines():
+            say(f"train: {line}")
+        self._join(pairs, parts, say)
+
+    def _begin(self, pairs: Sequence[Pair]) -> None:
+        """Create the folder, or check that an existing one was made from the same pairs."""
+        if not pairs:
+            raise ValueError(f"data: expected pairs to translate, got none in {self.data.name}.")
+        texts = json.dumps([pair[:2] for pair in pairs]).encode()
+        about = {
+            "pairs": hashlib.sha256(texts).hexdigest(),
+            "beam_size": self.beam_size,
+            "translations": self._hypotheses(pairs[:2]),  # differ between teachers
+        }
+        file = self.folder / ABOUT_FILE
+        if not file.is_file():
+            self.folder.mkdir(parents=True, exist_ok=True)
+            replace_text(file, json.dumps(about, ensure_ascii=False, indent=2) + "\n")
+        elif (earlier := json.loads(file.read_text(encoding="utf-8"))) != about:
+            changed = ", ".join(name for name in about if earlier.get(name) != about[name])
+            raise ValueError(
+                f"resume: expected the distillation that {self.folder} was started with, got "
+                f"one whose {changed} differ."
+            )
+
+    def _hypotheses(self, pairs: Sequence[Pair]) -> list[list[str]]:
+        """Return the hypotheses of all teachers for each pair.
+
+        A source that a teacher cannot process has no hypotheses of this teacher.
+        """
+        hypotheses: list[list[str]] = [[] for _ in pairs]
+        for teacher in self.teachers:
+            outcomes = try_translate_sentences(
+                teacher,
+                [pair.source for pair in pairs],
+                batch_size=self.batch_size,
+                beam_size=self.beam_size,
+                n_best=self.beam_size,
+            )
+            for texts, outcome in zip(hypotheses, outcomes, strict=True):
+                if not isinstance(outcome, Refused):
+                    texts += [h.text for h in outcome.hypotheses if h.text]
+        return hypotheses
+
+    def _best_hypotheses(self, pairs: Sequence[Pair]) -> list[str | None]:
+        """Return, for each pair, the hypothesis that is most similar to its target by BLEU.
+
+        The paper calls this "interpolation" (section 3.3). The result is None for a pair without
+        hypotheses.
+        """
+        return [
+            max(
+                texts,
+                key=lambda text: self._bleu.sentence_score(text, [pair.target]).score,
+                default=None,
+            )
+            for pair, texts in zip(pairs, self._hypotheses(pairs), strict=True)
+        ]
+
+    def _join(
+        self, original: Sequence[Pair], parts: Sequence[Path], say: Callable[[str], None]
+    ) -> None:
+        """Replace the parts by the two files."""
+        results = (json.loads(part.read_text(encoding="utf-8")) for part in parts)
+        targets: list[str | None] = list(itertools.chain.from_iterable(results))
+        both = list(zip(original, targets, strict=True))
+        distilled = [(pair.source, target) for pair, target in both if target is not None]
+        same = sum(pair.target == target for pair, target in both)
+        say(
+            f"teachers: {len(distilled):,} of {len(original):,} pairs, {same:,} of them as in the "
+            "data"
+        )
+        for side, file in enumerate(self._files):
+            # Texts of TensorFlow Datasets may have several lines.
+            texts = [pair[side].replace("\n", " ") for pair in [*original, *distilled]]
+            replace_text(file, "".join(f"{text}\n" for text in texts))
+        for part in parts:
+            part.unlink()
