@@ -8,7 +8,7 @@ import zipfile
 import numpy as np
 from marian_folder import pieces_of, trained
 
-from tfk_transformer.layers.position_encoding import position_table
+from tfk_transformer.layers.positions import position_table
 
 D, H, F, LAYERS, POSITIONS = 22, 2, 29, (2, 3), 47
 ATTENTION_ROWS = {

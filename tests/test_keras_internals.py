@@ -13,13 +13,6 @@ from tfk_transformer import keras_internals
 REPOSITORY = Path(__file__).parents[1]
 
 
-def test_loss_weights_are_detected():
-    for loss_weights in (None, [0.5]):
-        model = keras.Sequential([keras.layers.Dense(1)])
-        model.compile("sgd", "mse", loss_weights=loss_weights)
-        assert keras_internals.has_loss_weights(model) == (loss_weights is not None)
-
-
 @pytest.mark.parametrize("kind", [keras.optimizers.Adam, keras.optimizers.AdamW])
 def test_adam_moments_of_each_variable(kind):
     variables = [keras.Variable(np.zeros(size, "float32")) for size in (2, 3)]

@@ -6,14 +6,13 @@ import pytest
 import tensorflow as tf
 from keras import ops
 
-from tfk_transformer import losses
-from tfk_transformer.losses import (
-    LabelSmoothedCrossentropy,
+from tfk_transformer.layers import crossentropy
+from tfk_transformer.layers.crossentropy import (
     divergence,
     projected_crossentropy,
-    real_tokens,
     token_crossentropy,
 )
+from tfk_transformer.losses import LabelSmoothedCrossentropy, real_tokens
 
 B, T, VOCAB_SIZE = 3, 5, 7
 LABELS = np.array([[4, 1, 6, 2, 0], [3, 2, 0, 0, 0], [5, 5, 3, 4, 2]], "int32")
@@ -373,6 +372,6 @@ def test_sums_at_repeated_ids_without_reduction(monkeypatch):
     expected = table.copy()
     expected[3] += [101.0, 202.0]
     expected[5] += [10.0, 20.0]
-    np.testing.assert_array_equal(losses._scatter_add(table, ids, rows), expected)
-    monkeypatch.setattr(losses.ops, "scatter_update", lambda inputs, indices, updates: None)
-    np.testing.assert_array_equal(losses._scatter_add(table, ids, rows), expected)
+    np.testing.assert_array_equal(crossentropy._scatter_add(table, ids, rows), expected)
+    monkeypatch.setattr(crossentropy.ops, "scatter_update", lambda inputs, indices, updates: None)
+    np.testing.assert_array_equal(crossentropy._scatter_add(table, ids, rows), expected)

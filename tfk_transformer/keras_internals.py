@@ -16,9 +16,6 @@ def custom_gradient(function: Callable[..., tuple[Any, Callable[[Any], Any]]]) -
 
     It is `keras.ops.custom_gradient` with one signature for all backends: the second function gets
     only the upstream gradient. With PyTorch, Keras also passes the inputs, and names the gradient.
-
-    Args:
-        function: takes tensors.
     """
     from keras import ops
 
@@ -46,11 +43,6 @@ def take_rows(table: Any, indices: Any) -> Any:
     if keras.backend.backend() != "tensorflow":
         return ops.take(table, indices, axis=0)
     return ops.squeeze(ops.take(ops.expand_dims(table, 0), indices, axis=1), axis=0)
-
-
-def has_loss_weights(model: "keras.Model") -> bool:
-    """Return whether `compile` received weights of the losses."""
-    return bool(model._compile_loss._user_loss_weights)
 
 
 def adam_moments(

@@ -4,7 +4,11 @@ import keras
 from keras import ops
 
 from tfk_transformer.array_types import Tensor
-from tfk_transformer.losses import check_labels, token_crossentropy, token_weights
+from tfk_transformer.layers.crossentropy import (
+    check_labels,
+    token_crossentropy,
+)
+from tfk_transformer.losses import token_weights
 
 
 class TokenMean(keras.metrics.Mean):

@@ -11,7 +11,7 @@ from traced_search import LIMIT_SPECS, setting_tensors
 from tfk_transformer.config.model_options import TransformerConfig
 from tfk_transformer.config.search_settings import SearchSettings, length_penalty
 from tfk_transformer.constants import END_ID
-from tfk_transformer.models.search_steps import Step
+from tfk_transformer.models.token_model import Step
 from tfk_transformer.models.transformer import Transformer
 from tfk_transformer.search.beam_search import BeamSearch
 from tfk_transformer.search.next_token import NEG_INF

@@ -13,7 +13,7 @@ from traced_search import LIMIT_SPECS, setting_tensors, traced_generate
 from tfk_transformer.constants import END_ID, PAD_ID
 from tfk_transformer.data.shortlist import Shortlist
 from tfk_transformer.models.ensemble import Ensemble
-from tfk_transformer.models.search_steps import Step
+from tfk_transformer.models.token_model import Step
 from tfk_transformer.models.transformer import Transformer
 from tfk_transformer.pipelines.translator import Translator
 from tfk_transformer.search.beam_search import BeamSearch

@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 from layer_contract import run_layer_test
 
-from tfk_transformer.layers.dropout import Dropout
+from tfk_transformer.layers.base import Dropout
 
 ONES = np.ones((64, 50, 33), "float32")  # not a multiple of four
 

@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 from layer_contract import run_layer_test
 
-from tfk_transformer.layers.layer_norm import LayerNorm, RMSNorm
+from tfk_transformer.layers.residual import LayerNorm, RMSNorm
 
 
 def layers(dtype="float32"):

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from layer_contract import run_layer_test
 
-from tfk_transformer.layers.position_encoding import Positions, position_table, sinusoids
+from tfk_transformer.layers.positions import Positions, position_table, sinusoids
 
 # D is twice a prime, since sinusoids come in pairs.
 B, T, M, D, LONGEST = 2, 3, 5, 14, 11

@@ -11,9 +11,8 @@ from tfk_transformer.config.model_options import TransformerConfig
 from tfk_transformer.layers.decoder import Decoder
 from tfk_transformer.layers.encoder import Encoder
 from tfk_transformer.layers.masks import HIDDEN, beam_mask, causal_mask, padding_mask
-from tfk_transformer.layers.relative_positions import (
+from tfk_transformer.layers.positions import (
     RelativePositions,
-    StepPositions,
     bucket_table,
     key_positions,
 )
@@ -136,7 +135,7 @@ def test_relative_steps_equal_full_pass(relative):
     full = np.array(decoder(x, encoded, attention_mask=causal_mask(T)).output)
     cache, memory = decoder.empty_cache(B), decoder.project_memory(encoded)
     for t in range(T):
-        positions = StepPositions(np.array([t]), key_positions(t + 1, 1))
+        positions = (np.array([t]), key_positions(t + 1, 1))
         output, cache, _ = decoder.step(x[:, t : t + 1], cache, memory, positions=positions)
         np.testing.assert_allclose(output[:, 0], full[:, t], atol=1e-5)
 
@@ -147,7 +146,7 @@ def test_relative_beams_see_their_past():
     memory, lineage, cache = decoder.project_memory(encoded), np.zeros((1, 1, beams, 0)), None
     for t in range(T):
         lineage = np.concatenate([lineage, np.array(beam_mask(beams))], axis=3).astype("float32")
-        positions = StepPositions(np.array([t]), key_positions((t + 1) * beams, beams))
+        positions = (np.array([t]), key_positions((t + 1) * beams, beams))
         cache = decoder.empty_cache(B) if cache is None else cache
         output, cache, _ = decoder.step(x + t, cache, memory, lineage, positions=positions)
     for beam in range(beams):

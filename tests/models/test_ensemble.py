@@ -7,7 +7,7 @@ from tfk_transformer.losses import LabelSmoothedCrossentropy
 from tfk_transformer.models.ensemble import Ensemble
 from tfk_transformer.models.language_model import LanguageModel
 from tfk_transformer.models.registry import config_from_json, make_model
-from tfk_transformer.models.search_steps import Beams
+from tfk_transformer.models.token_model import Beams
 from tfk_transformer.models.transformer import Transformer
 
 # Each size is a prime of its own, so that swapped axes cannot pass.

@@ -220,6 +220,13 @@ def test_unsupported_cases_stay_apart(options, fitting, joined):
     assert np.isfinite(figures["loss"]).all()
 
 
+def test_loss_weights_are_detected():
+    for loss_weights in (None, [0.5]):
+        model = make(Transformer)
+        model.compile("sgd", "mse", loss_weights=loss_weights)
+        assert model.has_loss_weights == (loss_weights is not None)
+
+
 @pytest.mark.parametrize("learned_apart", [Transformer], indirect=True)
 def test_layer_losses_are_added(learned_apart, joined):
     plain = learned_apart[1][1]["loss"][0]

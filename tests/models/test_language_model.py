@@ -8,7 +8,7 @@ from tfk_transformer.config.model_options import LanguageModelConfig
 from tfk_transformer.layers.masks import causal_mask
 from tfk_transformer.losses import LabelSmoothedCrossentropy
 from tfk_transformer.models.language_model import LanguageModel
-from tfk_transformer.models.search_steps import Beams
+from tfk_transformer.models.token_model import Beams
 from tfk_transformer.models.transformer import Transformer
 from tfk_transformer.pipelines.translator import Translator
 from tfk_transformer.tokenizers.subword_tokenizer import SubwordTokenizer

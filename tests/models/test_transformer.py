@@ -9,7 +9,7 @@ from t5_layers import T5_LAYERS
 from tfk_transformer.config.model_options import TransformerConfig
 from tfk_transformer.losses import LabelSmoothedCrossentropy
 from tfk_transformer.metrics import Perplexity, TokenAccuracy
-from tfk_transformer.models.search_steps import Beams
+from tfk_transformer.models.token_model import Beams
 from tfk_transformer.models.transformer import Transformer
 from tfk_transformer.schedules import InverseSquareRoot
 

@@ -16,7 +16,7 @@ from tfk_transformer.config.model_options import (
     LanguageModelConfig,
     TransformerConfig,
 )
-from tfk_transformer.layers.position_encoding import sinusoids
+from tfk_transformer.layers.positions import sinusoids
 from tfk_transformer.models.classifier import Classifier
 from tfk_transformer.models.ensemble import Ensemble
 from tfk_transformer.models.language_model import LanguageModel

@@ -8,7 +8,8 @@ from number_files import write_number_files
 
 from tfk_transformer import datasets, losses
 from tfk_transformer.data.batches import TokenBatches
-from tfk_transformer.losses import LabelSmoothedCrossentropy, divergence
+from tfk_transformer.layers.crossentropy import divergence
+from tfk_transformer.losses import LabelSmoothedCrossentropy
 from tfk_transformer.models.language_model import LanguageModel
 from tfk_transformer.models.transformer import Transformer
 from tfk_transformer.pipelines.translator import Translator

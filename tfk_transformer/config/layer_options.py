@@ -145,6 +145,16 @@ class LayerOptions(Record):
         """F: the inner width of the feed-forward block."""
         return self.ff_dim or self.ff_expansion * self.model_dim
 
+    @property
+    def normalizes_input(self) -> bool:
+        """Whether the input of each sublayer is normalized, and not its output."""
+        return self.norm == "pre"
+
+    @property
+    def has_rms_norm(self) -> bool:
+        """Whether norms divide by the root mean square, without a mean and a bias."""
+        return self.norm_type == "rms"
+
     def layer_options(self, **changes: Any) -> "LayerOptions":
         """Return the layer options of a model's configuration, with changes of some values."""
         options = {name: getattr(self, name) for name in LayerOptions.model_fields}

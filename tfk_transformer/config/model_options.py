@@ -17,6 +17,8 @@ LANGUAGE_OPTIONS = ("source_language", "target_language")
 class ModelOptions(LayerOptions):
     """Options that all models have in addition to the options of their layers."""
 
+    has_encoder: ClassVar[bool] = True
+    has_decoder: ClassVar[bool] = True  # and predicts tokens
     positions: Literal[
         "sinusoidal",
         "sinusoidal_halves",
@@ -77,6 +79,28 @@ class ModelOptions(LayerOptions):
     def embedding_dropout_rate(self) -> float:
         """The dropout on the sum of embeddings and positions."""
         return self.dropout if self.embedding_dropout is None else self.embedding_dropout
+
+    @property
+    def has_learned_positions(self) -> bool:
+        """Whether a learned vector for each position is added to the embeddings."""
+        return self.positions == "learned"
+
+    @property
+    def has_relative_positions(self) -> bool:
+        """Whether attention adds biases by distance, and nothing is added to the embeddings."""
+        return self.positions in ("relative", "relative_by_layer")
+
+    @property
+    def has_biases_by_layer(self) -> bool:
+        """Whether each layer has a table of biases of relative positions, or a stack shares one."""
+        return self.positions == "relative_by_layer"
+
+    @property
+    def relative_positions(self) -> tuple[int, int, bool] | None:
+        """The options of a stack with relative positions; see `layers.encoder.Encoder`."""
+        if not self.has_relative_positions:
+            return None
+        return self.position_buckets, self.position_max_distance, self.has_biases_by_layer
 
     @property
     def members(self) -> tuple[Self, ...]:
@@ -156,6 +180,16 @@ class DecoderOptions(ModelOptions):
     output: Literal["logits", "probabilities"] = Field(
         default="logits", description="the values that a call of the model returns"
     )
+
+    @property
+    def has_ssru(self) -> bool:
+        """Whether an SSRU combines the target tokens, and not self-attention."""
+        return self.decoder_mixer == "ssru"
+
+    @property
+    def returns_logits(self) -> bool:
+        """Whether a call of the model returns logits, and not probabilities."""
+        return self.output == "logits"
 
     def decoder_options(self) -> LayerOptions:
         """Return the options of the decoder's layers."""
@@ -242,12 +276,12 @@ class TransformerConfig(DecoderOptions):
                     f"{name} needs ids from 1 to {size - 1}, the vocabulary without padding, got "
                     f"{tokens}"
                 )
-        if self.source_suffix and self.positions.startswith("relative"):
+        if self.source_suffix and self.has_relative_positions:
             problems.append(
                 f"source_suffix needs absolute positions, got {self.source_suffix} and "
                 f"positions='{self.positions}'"
             )
-        if self.target_prefix and self.decoder_mixer == "ssru":
+        if self.target_prefix and self.has_ssru:
             problems.append(
                 "target_prefix needs decoder_mixer='attention', since each step of an SSRU reads "
                 f"one token, got {self.target_prefix} and decoder_mixer='ssru'; use source_prefix"
@@ -264,6 +298,8 @@ class TransformerConfig(DecoderOptions):
 class EnsembleConfig(Record):
     """Configurations of encoder-decoder Transformers that translate together; see `Ensemble`."""
 
+    has_encoder: ClassVar[bool] = True
+    has_decoder: ClassVar[bool] = True
     architecture: Literal["ensemble"] = "ensemble"
     members: tuple[TransformerConfig, ...] = Field(min_length=1)
     source_vocab_size: int = Field(description="the same as in every member")
@@ -328,6 +364,7 @@ class EnsembleConfig(Record):
 class LanguageModelConfig(DecoderOptions):
     """Sizes and options of a decoder-only model, which continues a sequence."""
 
+    has_encoder: ClassVar[bool] = False
     architecture: Literal["decoder"] = "decoder"
     vocab_size: int = Field(gt=UNKNOWN_ID)
     tie_embeddings: Literal["none", "all"] = Field(
@@ -340,11 +377,16 @@ class LanguageModelConfig(DecoderOptions):
 
     def _problems(self) -> list[str]:
         problems = super()._problems()
-        if self.decoder_mixer == "ssru" and self.positions.startswith("relative"):
+        if self.has_ssru and self.has_relative_positions:
             problems.append(
                 f"positions='{self.positions}' needs self-attention, got decoder_mixer='ssru'"
             )
         return problems
+
+    @property
+    def ties_output(self) -> bool:
+        """Whether the projection to the vocabulary is the embedding table."""
+        return self.tie_embeddings == "all"
 
     @property
     def source_vocab_size(self) -> int:
@@ -364,6 +406,7 @@ TokenConfig: TypeAlias = TransformerConfig | LanguageModelConfig | EnsembleConfi
 class ClassifierConfig(ModelOptions):
     """Sizes and options of an encoder with a classification head."""
 
+    has_decoder: ClassVar[bool] = False
     architecture: Literal["encoder"] = "encoder"
     vocab_size: int = Field(gt=UNKNOWN_ID)
     num_classes: int = Field(gt=1)

@@ -11,7 +11,7 @@ from keras import ops
 
 from tfk_transformer.array_types import Shape, Tensor
 from tfk_transformer.config.layer_options import ROLES
-from tfk_transformer.layers.dropout import Dropout
+from tfk_transformer.layers.base import BaseLayer, Dropout
 from tfk_transformer.layers.masks import as_additive
 
 # Arguments of keras.layers.MultiHeadAttention that the layer here has under another name.
@@ -45,7 +45,7 @@ class Attended(NamedTuple):
 
 
 @keras.saving.register_keras_serializable(package="tfk_transformer")
-class MultiHeadAttention(keras.layers.Layer):
+class MultiHeadAttention(BaseLayer):
     """Attend with H heads: softmax(Q K^T / sqrt(K) + mask) V, then join and project the heads.
 
     Weights: `query` (H, D, K), `key` (H, C, K), `value` (H, C, V), `output` (H*V, D), and biases
@@ -70,6 +70,18 @@ class MultiHeadAttention(keras.layers.Layer):
             Defaults to False.
         **kwargs: arguments of `keras.layers.Layer`.
     """
+
+    arguments = (
+        "num_heads",
+        "key_dim",
+        "value_dim",
+        "use_bias",
+        "dropout",
+        "output_dropout",
+        "scale",
+        "keys_are_values",
+        "shared_projections",
+    )
 
     def __init__(
         self,
@@ -98,6 +110,7 @@ class MultiHeadAttention(keras.layers.Layer):
         self.scale = scale
         self.keys_are_values = keys_are_values
         self.shared_projections = shared_projections
+        self.context_roles = ("value",) if keys_are_values else ("key", "value")
         self.weight_dropout = Dropout(dropout, dtype=self.dtype_policy)
         self.joined_dropout = Dropout(output_dropout, dtype=self.dtype_policy)
 
@@ -113,27 +126,14 @@ class MultiHeadAttention(keras.layers.Layer):
         self.input_spec = keras.InputSpec(axes={-1: model_dim}, name="query")
         heads, slices = (1, self.num_heads) if self.shared_projections else (self.num_heads, 1)
         widths = {"query": self.key_dim, "key": self.key_dim, "value": self.value_dim}
-        for role in ("query", *self._context_roles):
+        for role in ("query", *self.context_roles):
             rows = (model_dim if role == "query" else context_dim) // slices
             self._add_projection(role, (heads, rows, widths[role]), (heads, 1, widths[role]))
         self._add_projection("output", (self.num_heads * self.value_dim, model_dim), (model_dim,))
 
-    def compute_output_shape(
-        self,
-        query_shape: Shape,
-        context_shape: Shape | None = None,
-        attention_mask_shape: Shape | None = None,
-    ) -> Shape:
-        """Return the shape of the field `output`, (B, T, D)."""
-        return query_shape
-
     def compute_output_spec(self, *args: Tensor, **kwargs: Tensor) -> Attended:
         """Return the shapes and types of both fields."""
         return keras.Operation.compute_output_spec(self, *args, **kwargs)
-
-    @property
-    def _context_roles(self) -> list[str]:
-        return ["value"] if self.keys_are_values else ["key", "value"]
 
     def _add_projection(
         self, role: str, shape: tuple[int, ...], bias_shape: tuple[int, ...]
@@ -155,11 +155,7 @@ class MultiHeadAttention(keras.layers.Layer):
         setattr(self, f"{role}_bias", bias)
 
     def __call__(self, *args: Tensor, **kwargs: Tensor) -> Attended:
-        """Call the layer; see `call`.
-
-        Raises:
-            ValueError: for an argument of `keras.layers.MultiHeadAttention` that `call` lacks.
-        """
+        """Refuse arguments of `keras.layers.MultiHeadAttention` that `call` lacks; see `call`."""
         for name in kwargs:
             if name in KERAS_ARGUMENTS and name not in inspect.signature(self.call).parameters:
                 raise ValueError(
@@ -178,19 +174,17 @@ class MultiHeadAttention(keras.layers.Layer):
 
     def project_query(self, query: Tensor) -> Tensor:
         """Project (B, T, D) to heads (B, H, T, K)."""
-        return self._split_heads(query, ["query"])[0]
+        return self._split_heads(query, ("query",))[0]
 
     def project_context(self, context: Tensor) -> KeyValue:
         """Project (B, S, C) to keys (B, H, S, K) and values (B, H, S, V)."""
-        return self._key_value(self._split_heads(context, self._context_roles))
+        parts = self._split_heads(context, self.context_roles)
+        return KeyValue(parts[0], parts[-1])
 
     def project_self(self, x: Tensor) -> tuple[Tensor, KeyValue]:
         """Project (B, T, D) to the queries, keys and values of self-attention in one product."""
-        query, *context = self._split_heads(x, ["query", *self._context_roles])
-        return query, self._key_value(context)
-
-    def _key_value(self, parts: list[Tensor]) -> KeyValue:
-        return KeyValue(parts[0], parts[-1])
+        query, *parts = self._split_heads(x, ("query", *self.context_roles))
+        return query, KeyValue(parts[0], parts[-1])
 
     def attend(
         self,
@@ -226,7 +220,13 @@ class MultiHeadAttention(keras.layers.Layer):
             weights = ops.softmax(scores, axis=-1)
         dropped = self.weight_dropout(ops.cast(weights, query.dtype), training=training)
         heads = ops.matmul(dropped, context.value)  # (B, H, T, V)
-        return Attended(self.joined_dropout(self._join_heads(heads), training=training), weights)
+        batch, _, length = ops.shape(heads)[:3]
+        joined = ops.transpose(heads, (0, 2, 1, 3))  # (B, T, H, V)
+        rows = ops.reshape(joined, (-1, self.num_heads * self.value_dim))
+        rows = ops.matmul(rows, ops.cast(self.output_weight, rows.dtype))
+        rows = self._add_bias(rows, "output")
+        output = ops.reshape(rows, (batch, length, self.output_weight.shape[1]))  # (B, T, D)
+        return Attended(self.joined_dropout(output, training=training), weights)
 
     def call(
         self,
@@ -241,14 +241,10 @@ class MultiHeadAttention(keras.layers.Layer):
         """
         if context is None:
             return self.attend(*self.project_self(query), attention_mask, training)
-        return self.attend(
-            self.project_query(query),
-            self.project_context(context),
-            attention_mask,
-            training,
-        )
+        projected = self.project_query(query), self.project_context(context)
+        return self.attend(*projected, attention_mask, training)
 
-    def _split_heads(self, x: Tensor, roles: list[str]) -> list[Tensor]:
+    def _split_heads(self, x: Tensor, roles: tuple[str, ...]) -> list[Tensor]:
         """Project (B, T, D) to (B, H, T, width) for each of the roles, in one matrix product."""
         batch, length, _ = ops.shape(x)
         weights = [getattr(self, f"{role}_weight") for role in roles]
@@ -272,30 +268,6 @@ class MultiHeadAttention(keras.layers.Layer):
         bias = getattr(self, f"{role}_bias")
         # The bias has the heads next to each other, as in `part`.
         return part if bias is None else part + ops.cast(ops.reshape(bias, (-1,)), part.dtype)
-
-    def _join_heads(self, heads: Tensor) -> Tensor:
-        batch, _, length = ops.shape(heads)[:3]
-        joined = ops.transpose(heads, (0, 2, 1, 3))  # (B, T, H, V)
-        rows = ops.reshape(joined, (-1, self.num_heads * self.value_dim))
-        output = self._add_bias(
-            ops.matmul(rows, ops.cast(self.output_weight, rows.dtype)), "output"
-        )
-        return ops.reshape(output, (batch, length, self.output_weight.shape[1]))  # (B, T, D)
-
-    def get_config(self) -> dict[str, object]:
-        """Return the arguments of the constructor."""
-        names = (
-            "num_heads",
-            "key_dim",
-            "value_dim",
-            "use_bias",
-            "dropout",
-            "output_dropout",
-            "scale",
-            "keys_are_values",
-            "shared_projections",
-        )
-        return {**super().get_config(), **{name: getattr(self, name) for name in names}}
 
 
 def _as_matrix(weight: Tensor) -> Tensor:

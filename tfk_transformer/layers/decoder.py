@@ -9,12 +9,7 @@ from keras import ops
 from tfk_transformer.array_types import Shape, Tensor
 from tfk_transformer.config.layer_options import LayerOptions
 from tfk_transformer.layers.attention import Attended, KeyValue
-from tfk_transformer.layers.encoder import OptionsLayer
-from tfk_transformer.layers.relative_positions import (
-    RelativeOptions,
-    StepPositions,
-    biased_masks,
-)
+from tfk_transformer.layers.encoder import OptionsLayer, Stack
 from tfk_transformer.layers.ssru import SSRU
 
 
@@ -71,8 +66,7 @@ class DecoderLayer(OptionsLayer):
         self.self_residual = self._residual("self_residual")
         self.cross_attention = self._attention("cross_attention") if cross_attention else None
         self.cross_residual = self._residual("cross_residual") if cross_attention else None
-        self.feed_forward = self._feed_forward()
-        self.ff_residual = self._residual("ff_residual")
+        self._add_feed_forward()
 
     def build(
         self,
@@ -164,6 +158,17 @@ class DecoderLayer(OptionsLayer):
         cache = past.append(new)
         return self.self_attention.attend(query, cache, lineage).output, cache
 
+    def empty_cache(self, batch: Tensor) -> Tensor:
+        """Return the cache before the first step; see `Decoder.empty_cache`."""
+        o = self.options
+        if self.ssru:
+            return ops.zeros((batch, 1, 0, o.model_dim), dtype="float32")
+        shape = (batch, o.num_heads, 0)
+        return KeyValue(
+            ops.zeros((*shape, o.query_width), dtype=self.compute_dtype),
+            ops.zeros((*shape, o.value_width), dtype=self.compute_dtype),
+        )
+
     def _attend_to_memory(
         self,
         x: Tensor,
@@ -182,10 +187,6 @@ class DecoderLayer(OptionsLayer):
         attended = self.cross_attention.attend(query, memory, cross_attention_mask, training)
         return self.cross_residual(x, attended.output, training=training), attended.weights
 
-    def _apply_feed_forward(self, x: Tensor, training: bool | None = None) -> Tensor:
-        y = self.feed_forward(self.ff_residual.enter(x), training=training)
-        return self.ff_residual(x, y, training=training)
-
     def get_config(self) -> dict[str, object]:
         """Return the arguments of the constructor."""
         return {
@@ -196,7 +197,7 @@ class DecoderLayer(OptionsLayer):
 
 
 @keras.saving.register_keras_serializable(package="tfk_transformer")
-class Decoder(OptionsLayer):
+class Decoder(Stack):
     """A stack of decoder layers over embedded tokens.
 
     A subclass can replace the class of the layers, `layer_type`.
@@ -224,24 +225,10 @@ class Decoder(OptionsLayer):
         relative: tuple[int, int, bool] | None = None,
         **kwargs: Any,
     ) -> None:
-        super().__init__(options, **kwargs)
-        self.relative = RelativeOptions(*relative) if relative else None
-        self.num_layers = num_layers
-        self.normalised = final_norm
+        layer_arguments = (cross_attention, ssru_max_length)
+        super().__init__(options, num_layers, final_norm, relative, layer_arguments, **kwargs)
         self.cross_attention = cross_attention
         self.ssru_max_length = ssru_max_length
-        self.layers: list[Tensor] = [
-            self.layer_type(
-                options,
-                cross_attention,
-                ssru_max_length,
-                dtype=self.dtype_policy,
-                name=f"layer_{i}",
-            )
-            for i in range(num_layers)
-        ]
-        self.final_norm = self._final_norm(final_norm)
-        self.relative_positions = self._relative_positions(self.relative, num_layers, False)
 
     def build(
         self,
@@ -271,19 +258,7 @@ class Decoder(OptionsLayer):
         """Return each layer's empty cache: keys (B, H, 0, K) and values (B, H, 0, V), or the states
         of an SSRU, float32 (B, 1, 0, D).
         """
-        o = self.options
-        if self.ssru_max_length is not None:
-            shape = (batch, 1, 0, o.model_dim)
-            return [ops.zeros(shape, dtype="float32") for _ in self.layers]
-        key_shape = (batch, o.num_heads, 0, o.query_width)
-        value_shape = (batch, o.num_heads, 0, o.value_width)
-        return [
-            KeyValue(
-                ops.zeros(key_shape, dtype=self.compute_dtype),
-                ops.zeros(value_shape, dtype=self.compute_dtype),
-            )
-            for _ in self.layers
-        ]
+        return [layer.empty_cache(batch) for layer in self.layers]
 
     def call(
         self,
@@ -299,10 +274,7 @@ class Decoder(OptionsLayer):
         """
         self_weights = []
         cross_weights = []
-        positions = ops.arange(ops.shape(x)[1]) if self.relative_positions else None
-        masks = biased_masks(
-            self.relative_positions, attention_mask, positions, positions, self.num_layers
-        )
+        masks = self._masks(attention_mask, self._all_positions(x))
         memories = self.project_memory(encoded)
         for layer, memory, mask in zip(self.layers, memories, masks, strict=True):
             x, self_attention, cross_attention = layer(
@@ -323,16 +295,16 @@ class Decoder(OptionsLayer):
         memory: Sequence[KeyValue | None],
         lineage: Tensor = None,
         cross_attention_mask: Tensor = None,
-        positions: StepPositions | None = None,
+        positions: tuple[Tensor, Tensor] | None = None,
     ) -> Stepped:
         """Decode the next position for M beams of each sentence; see `DecoderLayer.step`.
 
-        A decoder with relative positions needs the `positions` of the tokens.
+        A decoder with relative positions needs the `positions` of the tokens: (M,), or (1,) for a
+        position that all share, and of the keys in the new cache ((t+1)*M,).
         """
         new_cache = []
         cross_weights = []
-        queries, keys = positions or (None, None)
-        masks = biased_masks(self.relative_positions, lineage, queries, keys, self.num_layers)
+        masks = self._masks(lineage, positions or (None, None))
         for layer, past, layer_memory, mask in zip(self.layers, cache, memory, masks, strict=True):
             x, layer_cache, layer_weights = layer.step(
                 x, past, layer_memory, mask, cross_attention_mask

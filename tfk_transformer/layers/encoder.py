@@ -1,6 +1,8 @@
-"""The encoder, a stack of layers ("Attention Is All You Need", section 3.1)."""
+"""The encoder, a stack of layers ("Attention Is All You Need", section 3.1), and what the decoder
+shares with it.
+"""
 
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 import keras
 from keras import ops
@@ -8,24 +10,14 @@ from keras import ops
 from tfk_transformer.array_types import Shape, Tensor
 from tfk_transformer.config.layer_options import LayerOptions
 from tfk_transformer.layers.attention import Attended, MultiHeadAttention
+from tfk_transformer.layers.base import BaseLayer
 from tfk_transformer.layers.feed_forward import FeedForward
-from tfk_transformer.layers.layer_norm import NORMS
-from tfk_transformer.layers.relative_positions import (
-    RelativeOptions,
-    RelativePositions,
-    biased_masks,
-)
-from tfk_transformer.layers.residual import Residual
+from tfk_transformer.layers.masks import as_additive
+from tfk_transformer.layers.positions import RelativePositions
+from tfk_transformer.layers.residual import Residual, make_norm
 
 
-class Encoded(NamedTuple):
-    """The result of the encoder."""
-
-    output: Tensor  # (B, S, D)
-    weights: list[Tensor]  # for each layer float32 (B, H, S, S)
-
-
-class OptionsLayer(keras.layers.Layer):
+class OptionsLayer(BaseLayer):
     """Base of the layers that `LayerOptions` describe. The options are saved as a plain dictionary.
 
     A subclass can replace the classes of its layers, `attention_type` and `feed_forward_type`.
@@ -59,18 +51,11 @@ class OptionsLayer(keras.layers.Layer):
         """Make the layer from the result of `get_config`."""
         return cls(**{**config, "options": LayerOptions(**config["options"])})
 
-    def compute_output_shape(
-        self, x_shape: Shape, *shapes: Shape | None, **named_shapes: Shape | None
-    ) -> Shape:
-        """Return the shape of the field `output`, which is the shape of `x`."""
-        return x_shape
-
     def compute_output_spec(self, *args: Tensor, **kwargs: Tensor) -> Tensor:
         """Return the shapes and types of all fields."""
         return keras.Operation.compute_output_spec(self, *args, **kwargs)
 
     def _result(self, result: Tensor) -> Tensor:
-        """Return the result of a call, or only its output; see `output_only`."""
         return result.output if self.output_only else result
 
     def _attention(self, name: str) -> MultiHeadAttention:
@@ -89,9 +74,16 @@ class OptionsLayer(keras.layers.Layer):
             name=name,
         )
 
-    def _feed_forward(self) -> FeedForward:
+    def _residual(self, name: str) -> Residual:
         o = self.options
-        return self.feed_forward_type(
+        return Residual(
+            o.norm, o.dropout, o.norm_epsilon, o.norm_type, dtype=self.dtype_policy, name=name
+        )
+
+    def _add_feed_forward(self) -> None:
+        """Make the last sublayer."""
+        o = self.options
+        self.feed_forward = self.feed_forward_type(
             o.ff_width,
             o.ff_dropout,
             o.ff_activation,
@@ -100,46 +92,85 @@ class OptionsLayer(keras.layers.Layer):
             dtype=self.dtype_policy,
             name="feed_forward",
         )
+        self.ff_residual = self._residual("ff_residual")
 
-    def _residual(self, name: str) -> Residual:
-        o = self.options
-        return Residual(
-            o.norm, o.dropout, o.norm_epsilon, o.norm_type, dtype=self.dtype_policy, name=name
-        )
-
-    def _final_norm(self, final_norm: bool | None) -> keras.layers.Layer:
-        """Return the norm after a stack.
-
-        By default, only pre-norm layers have one, since their output is a sum without a norm.
-        """
-        if final_norm or (final_norm is None and self.options.norm == "pre"):
-            return NORMS[self.options.norm_type](
-                epsilon=self.options.norm_epsilon, dtype=self.dtype_policy, name="final_norm"
-            )
-        return keras.layers.Identity(dtype=self.dtype_policy, name="final_norm")
-
-    def _relative_positions(
-        self, relative: RelativeOptions | None, num_layers: int, bidirectional: bool
-    ) -> list[RelativePositions]:
-        """Return the tables of relative positions of a stack: none, one, or one for each layer."""
-        if relative is None:
-            return []
-        names = [f"relative_positions_{i}" for i in range(num_layers)]
-        return [
-            RelativePositions(
-                self.options.num_heads,
-                relative.buckets,
-                relative.max_distance,
-                bidirectional,
-                dtype=self.dtype_policy,
-                name=name,
-            )
-            for name in (names if relative.by_layer else ["relative_positions"])
-        ]
+    def _apply_feed_forward(self, x: Tensor, training: bool | None = None) -> Tensor:
+        y = self.feed_forward(self.ff_residual.enter(x), training=training)
+        return self.ff_residual(x, y, training=training)
 
     def _build_all(self, *layers: keras.layers.Layer) -> None:
         for layer in layers:
             layer.build((None, None, self.options.model_dim))
+
+
+class Stack(OptionsLayer):
+    """Base of the encoder and the decoder: layers of `layer_type`, and a norm after them.
+
+    If there are relative positions, the layers share a table of biases, or each has one.
+    """
+
+    layer_type: Any
+    bidirectional = False  # whether relative positions distinguish later keys
+
+    def __init__(
+        self,
+        options: LayerOptions,
+        num_layers: int,
+        final_norm: bool | None,
+        relative: tuple[int, int, bool] | None,
+        layer_arguments: tuple[Any, ...] = (),
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(options, **kwargs)
+        dtype = {"dtype": self.dtype_policy}
+        self.num_layers = num_layers
+        self.normalised = final_norm
+        self.relative = tuple(relative) if relative else None
+        self.layers: list[Tensor] = [
+            self.layer_type(options, *layer_arguments, **dtype, name=f"layer_{i}")
+            for i in range(num_layers)
+        ]
+        # The output of pre-norm layers is a sum without a norm.
+        if final_norm or (final_norm is None and self.options.normalizes_input):
+            self.final_norm = make_norm(
+                self.options.norm_type, self.options.norm_epsilon, self.dtype_policy, "final_norm"
+            )
+        else:
+            self.final_norm = keras.layers.Identity(**dtype, name="final_norm")
+        self.relative_positions: list[RelativePositions] = []
+        if relative:
+            buckets, max_distance, by_layer = relative
+            numbers = [f"_{i}" for i in range(num_layers)] if by_layer else [""]
+            self.relative_positions = [
+                RelativePositions(
+                    self.options.num_heads,
+                    buckets,
+                    max_distance,
+                    self.bidirectional,
+                    **dtype,
+                    name=f"relative_positions{number}",
+                )
+                for number in numbers
+            ]
+
+    def _masks(self, attention_mask: Tensor, positions: tuple[Tensor, Tensor]) -> list[Tensor]:
+        """Return each layer's mask for self-attention, with the biases of relative positions.
+
+        Args:
+            attention_mask: see `masks.as_additive`; None hides nothing.
+            positions: of the queries (T,) and of the keys (S,).
+        """
+        biases = [table(*positions) for table in self.relative_positions]
+        if attention_mask is not None and biases:
+            mask = as_additive(attention_mask)
+            biases = [mask + bias for bias in biases]
+        masks = biases or [attention_mask]
+        return masks if len(masks) == self.num_layers else masks * self.num_layers
+
+    def _all_positions(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the positions of queries and keys in a full pass over (B, T, D)."""
+        positions = ops.arange(ops.shape(x)[1]) if self.relative_positions else None
+        return positions, positions
 
 
 @keras.saving.register_keras_serializable(package="tfk_transformer")
@@ -155,8 +186,7 @@ class EncoderLayer(OptionsLayer):
         super().__init__(options, **kwargs)
         self.attention = self._attention("attention")
         self.attention_residual = self._residual("attention_residual")
-        self.feed_forward = self._feed_forward()
-        self.ff_residual = self._residual("ff_residual")
+        self._add_feed_forward()
 
     def build(
         self, x_shape: Shape | None = None, attention_mask_shape: Shape | None = None
@@ -174,13 +204,11 @@ class EncoderLayer(OptionsLayer):
             self.attention_residual.enter(x), attention_mask=attention_mask, training=training
         )
         x = self.attention_residual(x, attended.output, training=training)
-        y = self.feed_forward(self.ff_residual.enter(x), training=training)
-        output = self.ff_residual(x, y, training=training)
-        return self._result(Attended(output, attended.weights))
+        return self._result(Attended(self._apply_feed_forward(x, training), attended.weights))
 
 
 @keras.saving.register_keras_serializable(package="tfk_transformer")
-class Encoder(OptionsLayer):
+class Encoder(Stack):
     """A stack of encoder layers over embedded tokens.
 
     A subclass can replace the class of the layers, `layer_type`.
@@ -190,13 +218,14 @@ class Encoder(OptionsLayer):
         num_layers: number of layers.
         final_norm: whether the output of the stack is normalized. Defaults to None: only if
             `options.norm` is "pre".
-        relative: options of relative positions: numbers of buckets and of the largest distance, and
-            whether each layer has a table; see `RelativeOptions`. Defaults to None: no relative
-            positions.
+        relative: options of relative positions: number of buckets of distances, the distance in
+            tokens from which on all positions share a bucket, and whether each layer has a table.
+            Defaults to None: no relative positions.
         **kwargs: `output_only`, see `OptionsLayer`, and arguments of `keras.layers.Layer`.
     """
 
     layer_type = EncoderLayer
+    bidirectional = True
 
     def __init__(
         self,
@@ -206,16 +235,7 @@ class Encoder(OptionsLayer):
         relative: tuple[int, int, bool] | None = None,
         **kwargs: Any,
     ) -> None:
-        super().__init__(options, **kwargs)
-        self.num_layers = num_layers
-        self.normalised = final_norm
-        self.relative = RelativeOptions(*relative) if relative else None
-        self.layers = [
-            self.layer_type(options, dtype=self.dtype_policy, name=f"layer_{i}")
-            for i in range(num_layers)
-        ]
-        self.final_norm = self._final_norm(final_norm)
-        self.relative_positions = self._relative_positions(self.relative, num_layers, True)
+        super().__init__(options, num_layers, final_norm, relative, **kwargs)
 
     def build(
         self, x_shape: Shape | None = None, attention_mask_shape: Shape | None = None
@@ -225,7 +245,7 @@ class Encoder(OptionsLayer):
 
     def call(
         self, x: Tensor, attention_mask: Tensor = None, training: bool | None = None
-    ) -> Encoded:
+    ) -> Attended:
         """Encode embedded tokens.
 
         Args:
@@ -233,16 +253,16 @@ class Encoder(OptionsLayer):
             attention_mask: booleans, True for a visible position, or floats that are added to the
                 scores, broadcastable to (B, H, S, S); see `masks.as_additive`.
             training: whether dropout is applied.
+
+        Returns:
+            The output (B, S, D), and a list of each layer's attention weights (B, H, S, S).
         """
         weights = []
-        positions = ops.arange(ops.shape(x)[1]) if self.relative_positions else None
-        masks = biased_masks(
-            self.relative_positions, attention_mask, positions, positions, self.num_layers
-        )
+        masks = self._masks(attention_mask, self._all_positions(x))
         for layer, mask in zip(self.layers, masks, strict=True):
             x, layer_weights = layer(x, attention_mask=mask, training=training)
             weights.append(layer_weights)
-        return self._result(Encoded(self.final_norm(x), weights))
+        return self._result(Attended(self.final_norm(x), weights))
 
     def get_config(self) -> dict[str, object]:
         """Return the arguments of the constructor."""

@@ -7,7 +7,7 @@ import keras
 from keras import ops
 
 from tfk_transformer.array_types import Shape, Tensor
-from tfk_transformer.layers.dropout import Dropout
+from tfk_transformer.layers.base import BaseLayer, Dropout
 
 # The activations that Keras has under another name, or not at all.
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
@@ -17,7 +17,7 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 
 
 @keras.saving.register_keras_serializable(package="tfk_transformer")
-class FeedForward(keras.layers.Layer):
+class FeedForward(BaseLayer):
     """Apply max(0, x W1 + b1) W2 + b2 to each position.
 
     Gated: (max(0, x W1 + b1) * (x V + c)) W2 + b2 (arXiv:2002.05202).
@@ -31,6 +31,8 @@ class FeedForward(keras.layers.Layer):
         use_bias: whether the products have biases. Defaults to True.
         **kwargs: arguments of `keras.layers.Layer`.
     """
+
+    arguments = ("ff_dim", "dropout", "activation", "gated", "use_bias")
 
     def __init__(
         self,
@@ -61,10 +63,6 @@ class FeedForward(keras.layers.Layer):
             self.linear.build((None, None, model_dim))
         self.outer.build((None, None, self.ff_dim))
 
-    def compute_output_shape(self, input_shape: Shape) -> Shape:
-        """Return the shape of the output, which is the shape of the input."""
-        return input_shape
-
     def call(self, x: Tensor, training: bool | None = None) -> Tensor:
         """Map (B, T, D) to (B, T, D)."""
         # (B*T, D), so that each layer is one plain matrix product.
@@ -81,14 +79,3 @@ class FeedForward(keras.layers.Layer):
         return keras.layers.Dense(
             width, activation, use_bias=self.use_bias, dtype=self.dtype_policy, name=name
         )
-
-    def get_config(self) -> dict[str, object]:
-        """Return the arguments of the constructor."""
-        return {
-            **super().get_config(),
-            "ff_dim": self.ff_dim,
-            "dropout": self.dropout,
-            "activation": self.activation,
-            "gated": self.gated,
-            "use_bias": self.use_bias,
-        }

@@ -31,13 +31,9 @@ def padding_mask(ids: Tensor) -> Tensor:
 
 
 def additive_mask(real: Tensor) -> Tensor:
-    """Return a mask that hides the positions outside of a padding mask from every query.
+    """Return a mask that hides padding from every query, float32 (B, 1, 1, S).
 
-    Args:
-        real: (B, S), 1 or True for a token, 0 or False for padding.
-
-    Returns:
-        float32 (B, 1, 1, S), to be added to attention scores (B, H, T, S).
+    `real` (B, S) is 1 or True for a token, 0 or False for padding.
     """
     hidden = (1.0 - ops.cast(real, "float32")) * HIDDEN
     # Not [:, None, None, :], which LiteRT could run only with an operator of TensorFlow. The cast
@@ -70,34 +66,30 @@ def causal_mask(length: Tensor) -> Tensor:
         return ops.where(ops.expand_dims(hidden, 1), HIDDEN, 0.0)
     if len(getattr(length, "shape", ())) == 2:
         length = ops.shape(length)[1]
-    ones = ops.ones((length, length), dtype="float32")
-    return ops.expand_dims((1.0 - _lower_triangle(ones)) * HIDDEN, axis=(0, 1))
+    lower = ops.ones((length, length), dtype="float32")
+    if keras.backend.backend() == "tensorflow":  # so that exports contain MatrixBandPart
+        import tensorflow as tf
+
+        lower = tf.linalg.band_part(lower, -1, 0)
+    else:
+        lower = ops.tril(lower)
+    return ops.expand_dims((1.0 - lower) * HIDDEN, axis=(0, 1))
 
 
 def beam_mask(beams: Tensor) -> Tensor:
-    """Return a mask that shows each beam of a sentence only its own token at a position.
-
-    Args:
-        beams: M, a Python integer or a scalar integer tensor.
-
-    Returns:
-        float32 (1, 1, M, M).
-    """
+    """Return a mask that shows each of M beams only its own token at a position: (1, 1, M, M)."""
     indices = ops.arange(beams)
     different = ops.not_equal(indices[:, None], indices[None, :])
     return (ops.cast(different, "float32") * HIDDEN)[None, None, :, :]
 
 
 def as_additive(attention_mask: Tensor) -> Tensor:
-    """Convert a mask to one that is added to attention scores.
+    """Convert a mask to floats that are added to attention scores.
 
     Args:
         attention_mask: either floats to be added, broadcastable to (B, H, T, S), which are returned
             unchanged; or booleans as in `keras.layers.MultiHeadAttention`, True for a visible
             position, of shape (T, S), (B, T, S) or broadcastable to (B, H, T, S).
-
-    Returns:
-        Floats broadcastable to (B, H, T, S); float32 if they were made from booleans.
 
     Raises:
         ValueError: for integers, which could mean either.
@@ -114,15 +106,3 @@ def as_additive(attention_mask: Tensor) -> Tensor:
             "convert a mask of ones and zeros with astype(bool)."
         )
     return attention_mask
-
-
-def _lower_triangle(matrix: Tensor) -> Tensor:
-    """Return the diagonal and the part below it.
-
-    Under TensorFlow, it is computed by `tf.linalg.band_part`, so exports contain MatrixBandPart.
-    """
-    if keras.backend.backend() != "tensorflow":
-        return ops.tril(matrix)
-    import tensorflow as tf
-
-    return tf.linalg.band_part(matrix, -1, 0)

@@ -4,10 +4,11 @@ import keras
 from keras import ops
 
 from tfk_transformer.array_types import Shape, Tensor
+from tfk_transformer.layers.base import BaseLayer
 
 
 @keras.saving.register_keras_serializable(package="tfk_transformer")
-class SSRU(keras.layers.Layer):
+class SSRU(BaseLayer):
     """Combine each position with the earlier ones in a state of one vector.
 
     The simpler simple recurrent unit of "From Research to Production and Back: Ludicrously Fast
@@ -25,6 +26,8 @@ class SSRU(keras.layers.Layer):
         **kwargs: arguments of `keras.layers.Layer`.
     """
 
+    arguments = ("max_length",)
+
     def __init__(self, max_length: int, **kwargs: object) -> None:
         super().__init__(autocast=False, **kwargs)
         self.max_length = max_length
@@ -37,28 +40,21 @@ class SSRU(keras.layers.Layer):
         self.forget_kernel = self.add_weight(name="forget_kernel", shape=shape)
         self.forget_bias = self.add_weight(name="forget_bias", shape=(width,), initializer="zeros")
 
-    def compute_output_shape(self, x_shape: Shape) -> Shape:
-        """Return the shape of the output, which is the shape of `x`."""
-        return x_shape
-
     def call(self, x: Tensor) -> Tensor:
         """Map all positions (B, T, D) to (B, T, D)."""
         forget, update = self._gates(x)
         return self._output(_accumulate(forget, update, x.shape[1] or self.max_length))
 
     def step(self, x: Tensor, past: Tensor, lineage: Tensor = None) -> tuple[Tensor, Tensor]:
-        """Map the next position of M beams of each sentence.
+        """Map the next position (B, M, D) of M beams to (B, M, D), and their states (B, 1, M, D).
 
         Args:
             x: (B, M, D).
             past: float32 (B, 1, M, D), the states of the beams at the previous position, which are
                 never reordered; (B, 1, 0, D) in the first step.
             lineage: additive mask broadcastable to (B, 1, M, (t+1)*M), see `DecoderLayer.step`. Its
-                columns of the previous position show each beam the one that it continues. Defaults
-                to None, which is correct for M = 1.
-
-        Returns:
-            The output (B, M, D), and the states of the beams (B, 1, M, D).
+                columns of the previous position show each beam the one that it continues. None is
+                correct for M = 1.
         """
         if lineage is None:
             previous = ops.sum(past, axis=2, keepdims=True)  # of at most one position
@@ -83,10 +79,6 @@ class SSRU(keras.layers.Layer):
 
     def _output(self, state: Tensor) -> Tensor:
         return ops.cast(ops.relu(state), self.compute_dtype)
-
-    def get_config(self) -> dict[str, object]:
-        """Return the arguments of the constructor."""
-        return {**super().get_config(), "max_length": self.max_length}
 
 
 def _accumulate(forget: Tensor, update: Tensor, length: int) -> Tensor:

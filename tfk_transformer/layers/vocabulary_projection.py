@@ -5,6 +5,7 @@ from keras import ops
 
 from tfk_transformer.array_types import Shape, Tensor
 from tfk_transformer.keras_internals import take_rows
+from tfk_transformer.layers.base import BaseLayer
 
 
 @keras.saving.register_keras_serializable(package="tfk_transformer")
@@ -21,17 +22,13 @@ class Embedding(keras.layers.Embedding):
 
 
 @keras.saving.register_keras_serializable(package="tfk_transformer")
-class VocabularyProjection(keras.layers.Layer):
+class VocabularyProjection(BaseLayer):
     """Project to logits with a `kernel` (D, vocab_size), or a tied embedding table.
 
-    Tied tables: arXiv:1608.05859.
-
-    Args:
-        vocab_size: number of tokens.
-        tied: whether the embedding table passed to `call` replaces the kernel. Defaults to False.
-        use_bias: whether there is a `bias` (vocab_size,). Defaults to False.
-        **kwargs: arguments of `keras.layers.Layer`.
+    If `tied`, the embedding table passed to `call` replaces the kernel (arXiv:1608.05859).
     """
+
+    arguments = ("vocab_size", "tied", "use_bias")
 
     def __init__(
         self, vocab_size: int, tied: bool = False, use_bias: bool = False, **kwargs: object
@@ -54,15 +51,14 @@ class VocabularyProjection(keras.layers.Layer):
         if self.use_bias:
             self.bias = self.add_weight(name="bias", shape=(self.vocab_size,), initializer="zeros")
 
-    def compute_output_shape(self, x_shape: Shape, table_shape: Shape | None = None) -> Shape:
+    def compute_output_shape(
+        self, input_shape: Shape, *shapes: Shape | None, **named_shapes: Shape | None
+    ) -> Shape:
         """Return the shape of the logits, (…, vocab_size)."""
-        return (*x_shape[:-1], self.vocab_size)
+        return (*input_shape[:-1], self.vocab_size)
 
     def call(self, x: Tensor, table: Tensor = None) -> Tensor:
-        """Map (B, T, D) to logits (B, T, vocab_size).
-
-        A tied projection also needs the table (vocab_size, D).
-        """
+        """Map (B, T, D), and the table (vocab_size, D) if tied, to logits (B, T, vocab_size)."""
         batch, length, model_dim = ops.shape(x)
         rows = ops.reshape(x, (-1, model_dim))  # (B*T, D), so that it is one plain matrix product
         kernel = ops.transpose(table) if self.tied else self.kernel
@@ -70,12 +66,3 @@ class VocabularyProjection(keras.layers.Layer):
         if self.use_bias:
             logits = logits + ops.cast(self.bias, logits.dtype)
         return ops.reshape(logits, (batch, length, self.vocab_size))
-
-    def get_config(self) -> dict[str, object]:
-        """Return the arguments of the constructor."""
-        return {
-            **super().get_config(),
-            "vocab_size": self.vocab_size,
-            "tied": self.tied,
-            "use_bias": self.use_bias,
-        }

@@ -6,10 +6,10 @@ from typing import Any
 import keras
 from keras import ops
 
-from tfk_transformer.array_types import Shape, Tensor
+from tfk_transformer.array_types import Tensor
 from tfk_transformer.config.model_options import ClassifierConfig
 from tfk_transformer.constants import PAD_ID
-from tfk_transformer.layers.encoder import Encoded, Encoder
+from tfk_transformer.layers.attention import Attended
 from tfk_transformer.layers.masks import additive_mask
 from tfk_transformer.models.checked_batches import LABELS_NAME, IdRange
 from tfk_transformer.models.configured_model import ConfiguredModel
@@ -39,32 +39,19 @@ class Classifier(ConfiguredModel):
 
     config_type = ClassifierConfig
     config: ClassifierConfig
-    encoder_type = Encoder
 
     def __init__(self, config: ClassifierConfig, **kwargs: Any) -> None:
         super().__init__(config, **kwargs)
-        dtype = {"dtype": self.dtype_policy}
-        self.source_embedding = self._embedding("source_embedding", config.vocab_size)
-        self.source_positions = self._positions("source_positions")
-        self.encoder = self.encoder_type(
-            config,
-            config.encoder_layers,
-            config.encoder_final_norm,
-            self._relative_options(),
-            **dtype,
-            name="encoder",
-        )
-        self.head = keras.layers.Dense(config.num_classes, **dtype, name="head")
+        self._add_encoder(config.vocab_size)
+        self.head = keras.layers.Dense(config.num_classes, dtype=self.dtype_policy, name="head")
 
     def build(self, input_shape: object = None) -> None:
         """Make all weights. Their shapes follow from the configuration."""
-        self.source_embedding.build((None, None))
-        for layer in (self.source_positions, self.encoder):
-            layer.build((None, None, self.config.model_dim))
+        super().build(input_shape)
         self.head.build((None, self.config.model_dim))
 
     def check_inputs(self, inputs: Tensor) -> None:
-        """Check the inputs of a call; see `ConfiguredModel.check_inputs`."""
+        """Check the inputs of a call; see `CheckedModel.check_inputs`."""
         named = inputs if isinstance(inputs, Mapping) else {"source": inputs}
         check_names(named, ("source",), ("source_mask",))
         check_ids("source", named["source"], self.config.vocab_size)
@@ -77,11 +64,6 @@ class Classifier(ConfiguredModel):
             IdRange("source", self.config.vocab_size),
             IdRange(LABELS_NAME, self.config.num_classes, classes=True),
         )
-
-    @property
-    def input_shapes(self) -> Shape:
-        """The shape of the ids, (None, None)."""
-        return (None, None)
 
     def call(self, inputs: Tensor, training: bool | None = None) -> Tensor:
         """Return logits (B, num_classes)."""
@@ -102,7 +84,7 @@ class Classifier(ConfiguredModel):
         self.check_inputs(inputs)
         return self._encode(*_source_and_mask(inputs), False).weights
 
-    def _encode(self, source: Tensor, real: Tensor, training: bool | None) -> Encoded:
+    def _encode(self, source: Tensor, real: Tensor, training: bool | None) -> Attended:
         embedded = self.source_positions(self.source_embedding(source), training=training)
         return self.encoder(embedded, attention_mask=additive_mask(real), training=training)
 

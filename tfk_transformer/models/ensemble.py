@@ -6,14 +6,20 @@ from typing import Any
 import keras
 from keras import ops
 
-from tfk_transformer.array_types import Shape, Tensor
+from tfk_transformer.array_types import Tensor
 from tfk_transformer.config.model_options import EnsembleConfig
 from tfk_transformer.layers.decoder import Decoded
 from tfk_transformer.models.checked_batches import IdRange
 from tfk_transformer.models.reproduction.difference import difference_from
 from tfk_transformer.models.reproduction.plain_weights import plain_weights
-from tfk_transformer.models.search_steps import Beams, Step, Stepper, mean_log_probs, mean_of
-from tfk_transformer.models.token_model import TokenModel
+from tfk_transformer.models.token_model import (
+    Beams,
+    Step,
+    Stepper,
+    TokenModel,
+    mean_log_probs,
+    mean_of,
+)
 from tfk_transformer.models.transformer import Transformer
 
 
@@ -77,18 +83,13 @@ class Ensemble(TokenModel):
         return {f"{member.name}/": member for member in self.members}
 
     def check_inputs(self, inputs: Tensor) -> None:
-        """Check the inputs of a call; see `ConfiguredModel.check_inputs`."""
+        """Check the inputs of a call; see `CheckedModel.check_inputs`."""
         self.members[0].check_inputs(inputs)  # the vocabularies of all are equal
 
     @property
     def id_ranges(self) -> tuple[IdRange, ...]:
         """The ids that each input, and the labels, may contain."""
         return self.members[0].id_ranges
-
-    @property
-    def input_shapes(self) -> dict[str, Shape]:
-        """The shapes of the inputs of a call, (None, None) for ids."""
-        return self.members[0].input_shapes
 
     def call(
         self, inputs: Tensor, training: bool | None = None, with_output: bool = False
@@ -150,11 +151,7 @@ def combine_decoded(decoded: Sequence[Decoded]) -> Decoded:
 
 
 def _built_members(models: Sequence[Transformer]) -> list[Transformer]:
-    """Check the members of an ensemble, and build those that are not built.
-
-    Raises:
-        ValueError: if there are no members, or if a member is not a `Transformer`, or differs.
-    """
+    """Check the members of an ensemble, and build those that are not built."""
     members: list[Any] = list(models) if isinstance(models, list | tuple) else [models]
     if not members:
         raise ValueError("members: expected at least one Transformer, got none.")

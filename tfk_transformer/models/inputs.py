@@ -28,16 +28,7 @@ OTHER_NAMES = {
 def check_names(inputs: object, needed: tuple[str, ...], optional: tuple[str, ...] = ()) -> None:
     """Check that `inputs` is a dictionary with the needed names, and without unknown names.
 
-    Unknown names would be ignored.
-
-    Args:
-        inputs: the inputs of a call.
-        needed: required names.
-        optional: names that may be missing.
-
-    Raises:
-        ValueError: if `inputs` is not a dictionary, lacks a name, or has an unknown one, such as a
-            misspelt mask.
+    Unknown names, such as a misspelt mask, would be ignored.
     """
     if not isinstance(inputs, Mapping):
         items = ", ".join(f'"{name}": ids' for name in needed)
@@ -57,17 +48,7 @@ def check_names(inputs: object, needed: tuple[str, ...], optional: tuple[str, ..
 
 
 def check_ids(name: str, ids: Tensor, vocab_size: int) -> None:
-    """Check the shape and the type of token ids, and their values where they are known.
-
-    Args:
-        name: of the argument, for the error message.
-        ids: the ids to check, integers (batch, length).
-        vocab_size: number of tokens; ids are below it.
-
-    Raises:
-        ValueError: if `ids` is not an array or tensor of rank 2, is not of an integer type, or has
-            ids outside the vocabulary.
-    """
+    """Check that ids are integers (batch, length), and below `vocab_size` where they are known."""
     shape = _shape(name, ids)
     if shape is not None and len(shape) != 2:
         remedies = {
@@ -96,11 +77,7 @@ def check_ids(name: str, ids: Tensor, vocab_size: int) -> None:
 def check_same_rows(inputs: Mapping[str, Tensor]) -> None:
     """Check that source and target have equally many rows, and that a mask has the source's shape.
 
-    Args:
-        inputs: the arrays by name, each of rank 2.
-
-    Raises:
-        ValueError: if known numbers differ.
+    Only known numbers are compared.
     """
     shapes = {name: _shape(name, array) for name, array in inputs.items()}
     source, target, mask = (shapes.get(name) for name in ("source", "target", "source_mask"))
@@ -120,13 +97,12 @@ def check_from_logits(argument: str, functions: Any, logits: bool) -> None:
         argument: the argument of `compile`: "loss", "metrics" or "weighted_metrics".
         functions: its value: a name, a function or an object, or a list or dictionary of these.
         logits: whether the model returns logits.
-
-    Raises:
-        ValueError: if a loss or metric has the other value of `from_logits`.
     """
     for function in keras.tree.flatten(functions):
         if _from_logits(argument, function) not in (logits, None):
-            name = function if isinstance(function, str) else _name(function)
+            name = function
+            if not isinstance(function, str):
+                name = getattr(function, "__name__", type(function).__name__)
             raise ValueError(
                 f"{argument}: expected from_logits={logits} for a model that returns "
                 f"{'logits' if logits else 'probabilities'}, got from_logits={not logits} of "
@@ -196,10 +172,6 @@ def _from_logits(argument: str, function: Any) -> bool | None:
         return function.get_config().get("from_logits")
     parameters = inspect.signature(function).parameters if callable(function) else {}
     return parameters["from_logits"].default if "from_logits" in parameters else None
-
-
-def _name(function: Any) -> str:
-    return getattr(function, "__name__", type(function).__name__)
 
 
 def _object_name(argument: str, name: str) -> str:

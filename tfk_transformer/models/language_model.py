@@ -6,14 +6,13 @@ from typing import Any
 import keras
 from keras import ops
 
-from tfk_transformer.array_types import Shape, Tensor
+from tfk_transformer.array_types import Tensor
 from tfk_transformer.config.model_options import LanguageModelConfig
 from tfk_transformer.layers.decoder import Decoded
 from tfk_transformer.layers.masks import causal_mask
 from tfk_transformer.models.checked_batches import LABELS_NAME, IdRange
 from tfk_transformer.models.inputs import check_ids
-from tfk_transformer.models.search_steps import Step, Stepper
-from tfk_transformer.models.token_model import TokenModel
+from tfk_transformer.models.token_model import Step, Stepper, TokenModel
 
 
 @keras.saving.register_keras_serializable(package="tfk_transformer")
@@ -42,18 +41,10 @@ class LanguageModel(TokenModel):
 
     def __init__(self, config: LanguageModelConfig, **kwargs: Any) -> None:
         super().__init__(config, **kwargs)
-        self._add_decoder(
-            config.vocab_size, cross_attention=False, tied=config.tie_embeddings != "none"
-        )
-
-    def build(self, input_shape: object = None) -> None:
-        """Make all weights. Their shapes follow from the configuration."""
-        self._build_all(
-            (self.target_embedding,), (self.target_positions, self.decoder, self.projection)
-        )
+        self._add_decoder(cross_attention=False)
 
     def check_inputs(self, inputs: Tensor) -> None:
-        """Check the inputs of a call; see `ConfiguredModel.check_inputs`."""
+        """Check the inputs of a call; see `CheckedModel.check_inputs`."""
         check_ids("inputs", inputs, self.config.vocab_size)
 
     @property
@@ -63,11 +54,6 @@ class LanguageModel(TokenModel):
             IdRange("inputs", self.config.vocab_size),
             IdRange(LABELS_NAME, self.config.vocab_size),
         )
-
-    @property
-    def input_shapes(self) -> Shape:
-        """The shape of the ids, (None, None)."""
-        return (None, None)
 
     def decode(self, inputs: Tensor, training: bool | None = None) -> Decoded:
         """Return the decoder's output (B, T, D) and attention (B, H, T, T), for ids (B, T)."""
@@ -85,9 +71,8 @@ class LanguageModel(TokenModel):
         """Decode the next position for M beams of each sentence; see `Transformer.step`."""
         embedded = self.target_positions.at(self.target_embedding(tokens), position)
         positions = self._step_positions(position, tokens, ops.shape(tokens)[1], cache)
-        output, cache, _ = self.decoder.step(
-            embedded, cache, self.decoder.project_memory(None), lineage, positions=positions
-        )
+        memory = self.decoder.project_memory(None)
+        output, cache, _ = self.decoder.step(embedded, cache, memory, lineage, None, positions)
         return self._to_step(output, cache, None)
 
     def start_search(

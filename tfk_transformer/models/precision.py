@@ -39,8 +39,7 @@ def precision_line(dtype: str) -> str | None:
 def multiplies_bfloat16(root: Path = Path("/")) -> bool:
     """Return whether bfloat16 is faster than float32 on the first device of the backend.
 
-    Args:
-        root: the folder that contains `proc`.
+    `root` is the folder that contains `proc`.
     """
     backend = keras.backend.backend()
     if backend == "jax":

@@ -28,9 +28,6 @@ CONFIGS: dict[str, type[ModelConfig]] = {**TRAINED, "ensemble": EnsembleConfig}
 def config_from_json(text: str | bytes) -> ModelConfig:
     """Return the configuration that `to_json` wrote, of the class of its `architecture`.
 
-    Args:
-        text: JSON, or its UTF-8 encoding.
-
     Raises:
         ValueError: if the text is not a configuration.
     """
@@ -57,12 +54,7 @@ def stock_type(config: ModelConfig) -> "type[TokenModel | Classifier]":
 
 
 def make_model(config: ModelConfig, **kwargs: Any) -> "TokenModel | Classifier":
-    """Return a built model of the library's own class.
-
-    Args:
-        config: the configuration, of one of the classes in `CONFIGS`.
-        **kwargs: arguments of the model.
-    """
+    """Return a built model of the library's own class; `kwargs` are its arguments."""
     model = stock_type(config)(config, **kwargs)  # type: ignore[arg-type]
     model.build()
     return model

@@ -1,9 +1,10 @@
-"""Models that predict tokens: decoder, projection to the vocabulary, and how they are trained."""
+"""Models that predict tokens: how they decode, how a search steps, and how they are trained."""
 
 import functools
 import inspect
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import keras
 import numpy as np
@@ -11,13 +12,41 @@ from keras import ops
 
 from tfk_transformer.array_types import Tensor
 from tfk_transformer.config.model_options import LanguageModelConfig, TransformerConfig
-from tfk_transformer.keras_internals import has_loss_weights
 from tfk_transformer.layers.decoder import Decoded, Decoder
-from tfk_transformer.layers.relative_positions import StepPositions, key_positions
+from tfk_transformer.layers.positions import key_positions
 from tfk_transformer.layers.vocabulary_projection import Embedding, VocabularyProjection
-from tfk_transformer.losses import LabelSmoothedCrossentropy, shared_by_devices, token_weights
+from tfk_transformer.losses import token_weights
 from tfk_transformer.models.configured_model import ConfiguredModel
-from tfk_transformer.models.search_steps import Beams, Step, Stepper, restrict_logits
+
+
+class Step(NamedTuple):
+    """The result of a decoding step."""
+
+    logits: Tensor  # (B, M, vocab_size); for an ensemble, a list of logits
+    # The KV cache, longer by one position of M beams; or the states of the M beams of SSRUs.
+    cache: Tensor
+    # float32 (B, M, S): to each source token, the mean of the last layer's heads. Without a source,
+    # (B, M, 0).
+    attention: Tensor
+
+
+class Beams(NamedTuple):
+    """The M hypotheses of each sentence that a decoding step extends."""
+
+    ids: Tensor  # int32 (B, M, t+1), the start token first
+    position: Tensor  # int32 (), t, the position of the last token
+    # float32 (B, 1, M, (t+1)*M), additive: hides the cached positions that a beam does not descend
+    # from.
+    lineage: Tensor
+
+
+class Stepper(NamedTuple):
+    """The functions and tensors of a model for a search of encoded sources."""
+
+    step: Callable[[Beams, Tensor, Tensor], Step]  # of beams, cache and memory
+    # B -> the KV cache before the first step: tensors (B, …, 0, …) that grow along axis 2.
+    first_cache: Callable[[Tensor], Tensor]
+    memory: Tensor  # a structure of tensors (B, …); a step may be called with only some of the rows
 
 
 class TokenModel(ConfiguredModel):
@@ -34,39 +63,27 @@ class TokenModel(ConfiguredModel):
         """Return the members of an ensemble, or this model, by their prefix in `named_weights`."""
         return {"": self}
 
-    def _add_decoder(
-        self,
-        vocab_size: int,
-        cross_attention: bool,
-        tied: bool,
-        embedding: Embedding | None = None,
-    ) -> None:
+    def _add_decoder(self, cross_attention: bool, embedding: Embedding | None = None) -> None:
+        """Make the layers that read and predict a target, with their own embedding by default."""
         c = self.config
         dtype = {"dtype": self.dtype_policy}
-        self.target_embedding = embedding or self._embedding("target_embedding", vocab_size, tied)
+        self.target_embedding = embedding or self._embedding(
+            "target_embedding", c.target_vocab_size, c.ties_output
+        )
         self.target_positions = self._positions("target_positions", len(c.target_prefix))
         self.decoder = self.decoder_type(
             c.decoder_options(),
             c.decoder_layers,
             c.decoder_final_norm,
             cross_attention,
-            c.max_length if c.decoder_mixer == "ssru" else None,
-            self._relative_options() if c.decoder_mixer == "attention" else None,
+            c.max_length if c.has_ssru else None,
+            None if c.has_ssru else c.relative_positions,
             **dtype,
             name="decoder",
         )
         self.projection = VocabularyProjection(
-            vocab_size, tied, c.output_bias, **dtype, name="output"
+            c.target_vocab_size, c.ties_output, c.output_bias, **dtype, name="output"
         )
-
-    def _build_all(
-        self, embeddings: Iterable[Embedding], layers: Iterable[keras.layers.Layer]
-    ) -> None:
-        """Make all weights. Their shapes follow from the configuration."""
-        for embedding in {id(e): e for e in embeddings}.values():
-            embedding.build((None, None))
-        for layer in layers:
-            layer.build((None, None, self.config.model_dim))
 
     def call(
         self, inputs: Tensor, training: bool | None = None, with_output: bool = False
@@ -84,37 +101,35 @@ class TokenModel(ConfiguredModel):
         """
         output = self.decode(inputs, training).output
         predictions = self.logits(output)
-        if self.config.output != "logits":
+        if not self.config.returns_logits:
             predictions = ops.softmax(ops.cast(predictions, "float32"), axis=-1)
         return (predictions, output) if with_output else predictions
 
     def _output_spec(self, inputs: Tensor) -> keras.KerasTensor:
         ids = inputs["target"] if isinstance(inputs, Mapping) else inputs
-        logits = getattr(self.config, "output", "") == "logits"  # an ensemble has no such option
+        logits = getattr(self.config, "returns_logits", False)  # an ensemble has no such option
         dtype = self.compute_dtype if logits else "float32"
         return keras.KerasTensor((*ids.shape, self.config.target_vocab_size), dtype)
 
     @property
     def _joins_loss(self) -> bool:
         """Whether a training step computes loss and projection together; see `forward_pass`."""
-        return (
-            keras.backend.backend() == "tensorflow"
-            and type(self).call is TokenModel.call
-            and self.compute_loss == super().compute_loss
-            and isinstance(self.loss, LabelSmoothedCrossentropy)
-            and self.loss.joins_projection
-            and self.config.output == "logits"
+        returns_product = (
+            type(self).call is TokenModel.call
+            and self.config.returns_logits
             and not self.projection.use_bias
-            and not has_loss_weights(self)
-            and self.activity_regularizer is None  # it would regularize the decoder's output too
-            and not shared_by_devices()
         )
+        loss_is_whole = (
+            self.compute_loss == super().compute_loss
+            and not self.has_loss_weights
+            and self.activity_regularizer is None  # it would regularize the decoder's output too
+        )
+        return returns_product and loss_is_whole and getattr(self.loss, "joins_projection", False)
 
     def train_step(self, *arguments: Any) -> Any:
-        """Train on a batch; see `keras.Model`.
+        """Train on a batch; see `keras.Model`, whose arguments depend on the backend.
 
-        The arguments depend on the backend. Where `forward_pass` joins loss and
-        projection, this is the step of Keras with `forward_pass`.
+        Where `forward_pass` joins loss and projection, this is the step of Keras with it.
         """
         inputs, labels, weights = self.unpack_batch(arguments[-1])
         if not self._joins_loss:
@@ -171,11 +186,7 @@ class TokenModel(ConfiguredModel):
         return inputs, labels, weights
 
     def _weights_by_token(self, class_weight: Mapping[int, float]) -> np.ndarray:
-        """Return the weight of each token, float32 (vocab_size,), 1 by default.
-
-        Raises:
-            ValueError: if a key is not an id of a token.
-        """
+        """Return the weight of each token, float32 (vocab_size,), 1 by default."""
         size = self.id_ranges[-1].size
         if outside := [token for token in class_weight if token not in range(size)]:
             raise ValueError(
@@ -214,23 +225,22 @@ class TokenModel(ConfiguredModel):
         raise NotImplementedError
 
     def _stepper(self, memory: tuple[Any, ...], use_cache: bool, tokens: Tensor) -> Stepper:
-        """Return the stepper of a search.
+        """Return the stepper of a search; see `Transformer.start_search`.
 
-        Args:
-            memory: tensors (B, …) that `step` reads, or without a cache, `_decode_target`.
-            use_cache: see `Transformer.start_search`.
-            tokens: see `Transformer.start_search`.
+        The memory has tensors (B, …) that `step` reads, or without a cache, `_decode_target`.
         """
 
-        def cached_step(beams: Beams, cache: list[Tensor], memory: Tensor) -> Step:
-            return self.step(beams.ids[:, :, -1], beams.position, cache, memory, beams.lineage)
+        def step(beams: Beams, cache: list[Tensor], memory: Tensor) -> Step:
+            if use_cache:
+                last = beams.ids[:, :, -1]
+                result = self.step(last, beams.position, cache, memory, beams.lineage)
+            else:
+                result = self._step_by_full_pass(beams, memory)
+            if tokens is None:
+                return result
+            return result._replace(logits=ops.take(result.logits, tokens, axis=2))
 
-        stepper = (
-            Stepper(cached_step, self.decoder.empty_cache, memory)
-            if use_cache
-            else Stepper(self._step_by_full_pass, lambda batch: [], memory)
-        )
-        return restrict_logits(stepper, tokens)
+        return Stepper(step, self.decoder.empty_cache if use_cache else lambda batch: [], memory)
 
     def _decode_target(self, target: Tensor, memory: Sequence[Tensor]) -> Decoded:
         """Decode all positions of target ids (B, T)."""
@@ -238,25 +248,21 @@ class TokenModel(ConfiguredModel):
 
     def _step_positions(
         self, position: Tensor, tokens: Tensor, beams: Tensor, cache: list[Tensor]
-    ) -> StepPositions | None:
-        """Return the positions of a decoding step, if the decoder has relative positions.
+    ) -> tuple[Tensor, Tensor] | None:
+        """Return the positions of queries and keys, if the decoder has relative positions.
 
-        Args:
-            position: the position of the tokens, a scalar or (N,).
-            tokens: ids (B, N).
-            beams: M.
-            cache: the KV cache of each layer.
+        The position of the tokens (B, N) is a scalar or (N,).
         """
         if not self.decoder.relative_positions:
             return None
         columns = ops.shape(cache[0].key)[2] + ops.shape(tokens)[1]
         keys = key_positions(columns, beams, len(self.config.target_prefix))
-        return StepPositions(ops.reshape(position, (-1,)), keys)
+        return ops.reshape(position, (-1,)), keys
 
     def _embed(self, target: Tensor, training: bool | None = None) -> Tensor:
         return self.target_positions(self.target_embedding(target), training=training)
 
-    def _step_by_full_pass(self, beams: Beams, cache: Tensor, memory: Tensor) -> Step:
+    def _step_by_full_pass(self, beams: Beams, memory: Tensor) -> Step:
         """Run a decoding step without a cache, as a full pass over ids (B, M, t+1)."""
         batch, num_beams, length = ops.shape(beams.ids)
         sentences = ops.arange(batch * num_beams) // num_beams  # (B*M,)
@@ -264,14 +270,11 @@ class TokenModel(ConfiguredModel):
         rows = [ops.take(part, sentences, axis=0) for part in memory]
         decoded = self._decode_target(ids, rows)
         last = ops.reshape(decoded.output[:, -1], (batch, num_beams, self.config.model_dim))
-        cross = decoded.cross_weights[-1]
-        attention = (
-            None
-            if not self.decoder.cross_attention
-            else ops.reshape(
-                ops.mean(cross, axis=1)[:, -1], (batch, num_beams, ops.shape(cross)[-1])
-            )
-        )
+        attention = None
+        if self.decoder.cross_attention:
+            cross = decoded.cross_weights[-1]
+            shape = (batch, num_beams, ops.shape(cross)[-1])
+            attention = ops.reshape(ops.mean(cross, axis=1)[:, -1], shape)
         return self._to_step(last, [], attention)
 
     def _to_step(self, output: Tensor, cache: list[Tensor], attention: Tensor) -> Step:
@@ -280,13 +283,27 @@ class TokenModel(ConfiguredModel):
         return Step(self.logits(output), cache, attention)
 
 
+def mean_of(tensors: Sequence[Tensor]) -> Tensor:
+    """Return the mean of tensors of one shape."""
+    return (
+        tensors[0] if len(tensors) == 1 else functools.reduce(operator.add, tensors) / len(tensors)
+    )
+
+
+def mean_log_probs(logits: Tensor) -> Tensor:
+    """Return the log-probabilities of logits (…, vocab_size), float32; for a list, their mean."""
+    return mean_of(
+        [ops.log_softmax(ops.cast(part, "float32"), axis=-1) for part in keras.tree.flatten(logits)]
+    )
+
+
 def _weigh(by_token: np.ndarray, labels: Tensor, weights: Tensor) -> Tensor:
     """Return weights (B, T) of labels (B, T): by token id, times those of rows or tokens if any."""
     return ops.take(by_token, ops.cast(labels, "int32"), axis=0) * token_weights(labels, weights)
 
 
 def forward_pass(
-    model: keras.Model, inputs: Tensor, labels: Tensor, weights: Tensor = None
+    model: TokenModel, inputs: Tensor, labels: Tensor, weights: Tensor = None
 ) -> tuple[Tensor, Tensor]:
     """Compute the predictions and the loss of a batch in training.
 
@@ -294,17 +311,8 @@ def forward_pass(
     `TokenModel` to the vocabulary, see `LabelSmoothedCrossentropy.of_projection`. The loss and its
     gradients are the same either way. Nothing is joined if there are weights or losses of layers,
     or an output bias, or if a subclass replaces `call` or `compute_loss`.
-
-    Args:
-        model: a compiled model.
-        inputs: the inputs of the model.
-        labels: the labels of the batch, ids (B, T) for a `TokenModel`.
-        weights: the weights of rows (B,) or of tokens (B, T). Defaults to None: all 1.
-
-    Returns:
-        The predictions of the model, and the loss, a scalar.
     """
-    if not isinstance(model, TokenModel) or not model._joins_loss:
+    if not model._joins_loss:
         predictions = model(inputs, training=True)
         return predictions, model.compute_loss(inputs, labels, predictions, weights, training=True)
     logits, output = model(inputs, training=True, with_output=True)

@@ -1,4 +1,11 @@
-"""The encoder-decoder model: embeddings, encoder, decoder, and the projection to the vocabulary."""
+"""The encoder-decoder model: embeddings, encoder, decoder, and the projection to the vocabulary.
+
+A model can read further tokens with every source and target, such as the language tokens of M2M100.
+Its inputs and outputs do not contain these tokens. The encoder reads a source's suffix first, so
+that it is at one place in rows of all lengths, but with positions after the source. The first
+decoding step decodes the target's prefix together with the start token. P is the number of tokens
+of a prefix, which includes the suffix of a source.
+"""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -6,23 +13,15 @@ from typing import Any, NamedTuple
 import keras
 from keras import ops
 
-from tfk_transformer.array_types import Shape, Tensor
+from tfk_transformer.array_types import Tensor
 from tfk_transformer.config.model_options import TransformerConfig
 from tfk_transformer.constants import END_ID, PAD_ID
-from tfk_transformer.layers.attention import KeyValue
+from tfk_transformer.layers.attention import Attended, KeyValue
 from tfk_transformer.layers.decoder import Decoded
-from tfk_transformer.layers.encoder import Encoded, Encoder
-from tfk_transformer.layers.masks import additive_mask, causal_mask
+from tfk_transformer.layers.masks import HIDDEN, additive_mask, causal_mask
 from tfk_transformer.models.checked_batches import LABELS_NAME, IdRange
 from tfk_transformer.models.inputs import check_ids, check_names, check_same_rows
-from tfk_transformer.models.prefixes import (
-    positions_with_suffix,
-    prefixed,
-    prefixed_mask,
-    step_inputs,
-)
-from tfk_transformer.models.search_steps import Step, Stepper
-from tfk_transformer.models.token_model import TokenModel
+from tfk_transformer.models.token_model import Step, Stepper, TokenModel
 
 
 class Memory(NamedTuple):
@@ -74,38 +73,16 @@ class Transformer(TokenModel):
 
     config_type = TransformerConfig
     config: TransformerConfig
-    encoder_type = Encoder
 
     def __init__(self, config: TransformerConfig, **kwargs: Any) -> None:
         super().__init__(config, **kwargs)
-        self.source_embedding = self._embedding(
-            "source_embedding", config.source_vocab_size, tied=config.tie_embeddings == "all"
-        )
-        self.source_positions = self._positions("source_positions", len(config.source_additions))
-        self.encoder = self.encoder_type(
-            config,
-            config.encoder_layers,
-            config.encoder_final_norm,
-            self._relative_options(),
-            dtype=self.dtype_policy,
-            name="encoder",
-        )
+        tied = config.shares_source and config.ties_output
+        self._add_encoder(config.source_vocab_size, tied, len(config.source_additions))
         embedding = self.source_embedding if config.shares_source else None
-        self._add_decoder(config.target_vocab_size, True, config.ties_output, embedding)
-
-    def build(self, input_shape: object = None) -> None:
-        """Make all weights. Their shapes follow from the configuration."""
-        layers = (
-            self.source_positions,
-            self.target_positions,
-            self.encoder,
-            self.decoder,
-            self.projection,
-        )
-        self._build_all((self.source_embedding, self.target_embedding), layers)
+        self._add_decoder(True, embedding)
 
     def check_inputs(self, inputs: Tensor) -> None:
-        """Check the inputs of a call; see `ConfiguredModel.check_inputs`."""
+        """Check the inputs of a call; see `CheckedModel.check_inputs`."""
         check_names(inputs, ("source", "target"), ("source_mask",))
         check_ids("source", inputs["source"], self.config.source_vocab_size)
         check_ids("target", inputs["target"], self.config.target_vocab_size)
@@ -120,26 +97,27 @@ class Transformer(TokenModel):
             IdRange(LABELS_NAME, self.config.target_vocab_size),
         )
 
-    @property
-    def input_shapes(self) -> dict[str, Shape]:
-        """The shapes of the inputs of a call, (None, None) for ids."""
-        return {"source": (None, None), "target": (None, None)}
-
     def decode(self, inputs: Tensor, training: bool | None = None) -> Decoded:
         """Return the decoder's output (B, T, D) and attention weights, for the inputs of a call."""
-        return self._run(inputs, training)[1]
+        mask = self._source_mask(inputs["source"], inputs.get("source_mask"))
+        encoded = self.encode(inputs["source"], training, mask)
+        memory = (encoded.output, prefixed_mask(self.config.source_additions, mask))
+        return self._decode_target(inputs["target"], memory, training)
 
     def attention_maps(self, inputs: Tensor) -> AttentionMaps:
         """Return the attention weights of every layer and head, for the inputs of a call."""
         self.check_inputs(inputs)
-        encoded, decoded = self._run(inputs, training=False)
+        mask = self._source_mask(inputs["source"], inputs.get("source_mask"))
+        encoded = self.encode(inputs["source"], False, mask)
+        memory = (encoded.output, prefixed_mask(self.config.source_additions, mask))
+        decoded = self._decode_target(inputs["target"], memory, False)
         prefix = len(self.config.source_additions)
         encoder = [weights[:, :, prefix:, prefix:] for weights in encoded.weights]
         return AttentionMaps(encoder, decoded.self_weights, decoded.cross_weights)
 
     def encode(
         self, source: Tensor, training: bool | None = None, attention_mask: Tensor = None
-    ) -> Encoded:
+    ) -> Attended:
         """Encode source ids.
 
         Args:
@@ -154,22 +132,19 @@ class Transformer(TokenModel):
         """
         additions = self.config.source_additions
         mask = self._source_mask(source) if attention_mask is None else attention_mask
-        suffix = len(self.config.source_suffix)
-        positions = positions_with_suffix(additions, suffix, mask) if suffix else None
+        prefix, suffix = len(self.config.source_prefix), len(self.config.source_suffix)
         embedded = self.source_positions(
             self.source_embedding(prefixed(additions, source)),
             training=training,
-            positions=positions,
+            positions=positions_with_suffix(prefix, suffix, mask) if suffix else None,
         )
         mask = prefixed_mask(additions, mask)
         return self.encoder(embedded, attention_mask=mask, training=training)
 
     def remember(self, source: Tensor) -> Memory:
         """Encode source ids (B, S), and project the output for each decoder layer of a search."""
-        return Memory(
-            self.decoder.project_memory(self.encode(source).output),
-            self._memory_mask(source),
-        )
+        encoded = self.encode(source).output
+        return Memory(self.decoder.project_memory(encoded), self._memory_mask(source))
 
     def step(
         self,
@@ -196,10 +171,8 @@ class Transformer(TokenModel):
             M, S).
         """
         beams = ops.shape(tokens)[1]
-        if self.config.target_prefix:
-            tokens, position, lineage = step_inputs(
-                self.config.target_prefix, tokens, position, lineage
-            )
+        if prefix := self.config.target_prefix:
+            tokens, position, lineage = step_inputs(prefix, tokens, position, lineage)
         positions = self._step_positions(position, tokens, beams, cache)
         embedded = self.target_positions.at(self.target_embedding(tokens), position)
         # The minimum changes no value. Without it, TensorFlow 2.21 with oneDNN fuses a mask that
@@ -210,7 +183,7 @@ class Transformer(TokenModel):
             embedded, cache, memory.layers, lineage, mask, positions
         )
         attention = ops.mean(cross_weights[-1], axis=1)
-        if self.config.target_prefix:
+        if prefix:
             output = output[:, -beams:]
             attention = attention[:, -beams:]
         if self.config.source_additions:
@@ -232,11 +205,9 @@ class Transformer(TokenModel):
         Returns:
             The functions and tensors that the search needs.
         """
-        memory = (
-            self.remember(source)
-            if use_cache
-            else (self.encode(source).output, self._memory_mask(source))
-        )
+        if use_cache:
+            return self._stepper(self.remember(source), use_cache, tokens)
+        memory = (self.encode(source).output, self._memory_mask(source))
         return self._stepper(memory, use_cache, tokens)
 
     def _memory_mask(self, source: Tensor) -> Tensor:
@@ -245,21 +216,13 @@ class Transformer(TokenModel):
     def _source_mask(self, source: Tensor, real: Tensor = None) -> Tensor:
         """Return the additive mask (B, 1, 1, S) of source ids (B, S).
 
-        Args:
-            source: the ids.
-            real: (B, S), 1 for a token and 0 for padding. Defaults to None: where ids are not 0.
+        `real` is 1 for a token and 0 for padding, by default where ids are not 0.
         """
         real = ops.not_equal(source, PAD_ID) if real is None else real
         if not self.config.source_end:
             is_text = ops.not_equal(source, END_ID)
             real = ops.cast(real, "float32") * ops.cast(is_text, "float32")
         return additive_mask(real)
-
-    def _run(self, inputs: Tensor, training: bool | None) -> tuple[Encoded, Decoded]:
-        source_mask = self._source_mask(inputs["source"], inputs.get("source_mask"))
-        encoded = self.encode(inputs["source"], training, source_mask)
-        memory = (encoded.output, prefixed_mask(self.config.source_additions, source_mask))
-        return encoded, self._decode_target(inputs["target"], memory, training)
 
     def _decode_target(
         self, target: Tensor, memory: Sequence[Tensor], training: bool | None = None
@@ -279,17 +242,72 @@ class Transformer(TokenModel):
             cross_attention_mask=source_mask,
             training=training,
         )
-        return self._remove_prefixes(decoded)
-
-    def _remove_prefixes(self, decoded: Decoded) -> Decoded:
-        """Remove the target's prefix from results, and the source's additions from attention."""
-        source = len(self.config.source_additions)
-        target = len(self.config.target_prefix)
-        if not source + target:
+        # Remove the target's prefix from results, and the source's additions from attention.
+        skipped, additions = len(self.config.target_prefix), len(self.config.source_additions)
+        if not skipped + additions:
             return decoded
-        self_weights = [weights[:, :, target:, target:] for weights in decoded.self_weights]
         return Decoded(
-            decoded.output[:, target:],
-            self_weights,
-            [weights[:, :, target:, source:] for weights in decoded.cross_weights],
+            decoded.output[:, skipped:],
+            [weights[:, :, skipped:, skipped:] for weights in decoded.self_weights],
+            [weights[:, :, skipped:, additions:] for weights in decoded.cross_weights],
         )
+
+
+def prefixed(prefix: Sequence[int], ids: Tensor) -> Tensor:
+    """Put a prefix before ids (B, T): (B, P+T)."""
+    if not prefix:
+        return ids
+    row = ops.convert_to_tensor([list(prefix)], dtype=ids.dtype)
+    rows = ops.zeros((ops.shape(ids)[0], 1), dtype=ids.dtype) + row  # (B, P)
+    return ops.concatenate([rows, ids], axis=1)
+
+
+def prefixed_mask(prefix: Sequence[int], mask: Tensor) -> Tensor:
+    """Put visible positions before an additive mask (…, S): (…, P+S)."""
+    if not prefix:
+        return mask
+    return ops.concatenate([*[ops.zeros_like(mask[..., :1])] * len(prefix), mask], axis=-1)
+
+
+def positions_with_suffix(prefix: int, suffix: int, mask: Tensor) -> Tensor:
+    """Return the positions of a source with its suffix and prefix, int32 (B, P+S).
+
+    They are in the encoder's order: the suffix, with positions after the source, then the prefix.
+    The additive mask (B, 1, 1, S) is that of the source, whose visible tokens are the first ones.
+    """
+    lengths = prefix + ops.sum(ops.cast(ops.equal(mask[:, 0, 0], 0), "int32"), axis=1)  # (B,)
+    after = lengths[:, None] + ops.arange(suffix, dtype="int32")
+    others = ops.arange(prefix + ops.shape(mask)[-1], dtype="int32")
+    others = ops.zeros_like(lengths)[:, None] + others
+    return ops.concatenate([after, others], axis=1)
+
+
+def step_inputs(
+    prefix: Sequence[int], tokens: Tensor, position: Tensor, lineage: Tensor = None
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the inputs of a decoding step of a model with a prefix of P tokens.
+
+    The first step also reads the prefix (N = P + M). Later steps read only the last tokens (N = M).
+    See `Transformer.step` for the arguments.
+
+    Returns:
+        Ids (B, N), their positions (N,), and their additive mask (B or 1, 1, N, P+(t+1)*M).
+    """
+    beams = ops.shape(tokens)[1]
+    length = len(prefix)
+    new = ops.where(ops.equal(position, 0), length, 0)  # prefix tokens that this step reads
+    lineage = ops.zeros((1, 1, 1, position + 1)) if lineage is None else lineage
+    columns = ops.shape(lineage)[3]
+    rows = ops.shape(lineage)[0]
+    prefix_mask = causal_mask(length)[:, :, :new]  # (1, 1, N - M, P)
+    hidden = ops.full((rows, 1, new, columns), HIDDEN, dtype="float32")
+    prefix_mask = ops.concatenate([ops.tile(prefix_mask, (rows, 1, 1, 1)), hidden], axis=3)
+    positions = ops.concatenate(
+        [ops.arange(length, dtype="int32")[:new], ops.zeros((beams,), "int32") + length + position],
+        axis=0,
+    )
+    return (
+        ops.concatenate([prefixed(prefix, tokens)[:, :new], tokens], axis=1),
+        positions,
+        ops.concatenate([prefix_mask, prefixed_mask(prefix, lineage)], axis=2),
+    )

@@ -29,7 +29,7 @@ import tensorflow as tf
 from tfk_transformer.array_types import Tensor
 from tfk_transformer.constants import PAD_ID, START_ID
 from tfk_transformer.layers.masks import beam_mask
-from tfk_transformer.models.search_steps import Beams, Step
+from tfk_transformer.models.token_model import Beams, Step
 from tfk_transformer.search.next_token import NEG_INF, uses_logits_processors
 from tfk_transformer.search.search_state import (
     Hypotheses,

@@ -14,8 +14,7 @@ from tfk_transformer.inference import signatures
 from tfk_transformer.inference.step_tensors import STEP_SETTINGS
 from tfk_transformer.inference.streaming import Tensors
 from tfk_transformer.layers.attention import KeyValue
-from tfk_transformer.models.search_steps import Step, mean_log_probs
-from tfk_transformer.models.token_model import TokenModel
+from tfk_transformer.models.token_model import Step, TokenModel, mean_log_probs
 from tfk_transformer.models.transformer import Memory
 from tfk_transformer.search.next_token import TokenChoice, num_next_tokens
 from tfk_transformer.search.search_state import Limits

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from tfk_transformer.array_types import Tensor
 from tfk_transformer.constants import END_ID, PAD_ID
-from tfk_transformer.models.search_steps import mean_log_probs
+from tfk_transformer.models.token_model import mean_log_probs
 from tfk_transformer.search.search_state import Limits
 from tfk_transformer.search.vocabulary import VocabularyBlocks, top_k_by_blocks
 

@@ -6,8 +6,7 @@ import tensorflow as tf
 
 from tfk_transformer.array_types import Tensor
 from tfk_transformer.constants import END_ID, PAD_ID, START_ID
-from tfk_transformer.models.search_steps import mean_log_probs
-from tfk_transformer.models.token_model import TokenModel
+from tfk_transformer.models.token_model import TokenModel, mean_log_probs
 
 
 class Scores(NamedTuple):

@@ -8,7 +8,7 @@ import tensorflow as tf
 from tfk_transformer.array_types import Tensor
 from tfk_transformer.config.search_settings import PENALTY_FORMS, length_penalty
 from tfk_transformer.constants import END_ID, PAD_ID
-from tfk_transformer.models.search_steps import Step
+from tfk_transformer.models.token_model import Step
 from tfk_transformer.search.next_token import (
     NEG_INF,
     NextTokens,

@@ -15,8 +15,7 @@ from onnxscript import TapeBuilder
 from tfk_transformer.config.layer_options import LayerOptions
 from tfk_transformer.config.model_options import LanguageModelConfig, TransformerConfig
 from tfk_transformer.export.to_onnx.layer_operators.onnx_matmul import Float32MatMul, int64_vector
-from tfk_transformer.layers.position_encoding import position_table
-from tfk_transformer.layers.relative_positions import bucket_table
+from tfk_transformer.layers.positions import bucket_table, position_table
 
 OPEN_END = np.iinfo("int64").max  # the end of a slice to the last element
 
@@ -92,7 +91,7 @@ class OperatorWriter:
         shape = self.op.Concat(self.op.Shape(like, end=-1), self.ints(size), axis=0)
         return self.op.Expand(x, shape)
 
-    # The tokens that a model puts before every source and every target; see `models.prefixes`. A
+    # The tokens that a model puts before every source and every target; see `models.transformer`. A
     # model without prefixes has none of these operators.
 
     def repeat_prefix(self, side: str, ids: ir.Value) -> ir.Value:

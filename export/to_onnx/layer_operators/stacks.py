@@ -77,7 +77,7 @@ def _encode(writer: OperatorWriter, source: ir.Value) -> tuple[ir.Value, ir.Valu
 
 def _source_positions(writer: OperatorWriter, ids: ir.Value, is_hidden: ir.Value) -> ir.Value:
     """Return the positions of a source's ids (B, S) with its additions: (S, D), or (B, S, D) for a
-    model with a suffix; see `models.prefixes.positions_with_suffix`.
+    model with a suffix; see `models.transformer.positions_with_suffix`.
     """
     suffix = len(getattr(writer.config, "source_suffix", ()))  # a classifier has none
     if not suffix:

@@ -34,7 +34,7 @@ from tfk_transformer.inference.signatures import (
 )
 from tfk_transformer.inference.step_tensors import STEP_SETTINGS
 from tfk_transformer.layers.decoder import Decoded
-from tfk_transformer.models.search_steps import Beams, Step, Stepper
+from tfk_transformer.models.token_model import Beams, Step, Stepper
 from tfk_transformer.search.decoder_step import choose_one
 from tfk_transformer.search.model_functions import (
     ClassificationFunctions,

@@ -301,7 +301,7 @@ def write_step_nodes(
 
 
 def mean(op: tape.Tape, values: Sequence[ir.Value]) -> ir.Value:
-    """Write the mean of values, in the order of `models.search_steps.mean_of`."""
+    """Write the mean of values, in the order of `models.token_model.mean_of`."""
     if len(values) == 1:
         return values[0]
     total = functools.reduce(lambda one, other: op.op("Add", [one, other]), values)

@@ -22,7 +22,7 @@ from tfk_transformer.importing.ctranslate2_folder.weights import (
     table_names,
 )
 from tfk_transformer.importing.weights import STACKS
-from tfk_transformer.layers.position_encoding import position_table
+from tfk_transformer.layers.positions import position_table
 from tfk_transformer.pipelines.weights import MAX_POSITION_NUMBERS
 
 # Other specifications: the name of the architecture.

@@ -29,7 +29,7 @@ from tfk_transformer.importing.weights import (
     read_arrays,
     table_arrays,
 )
-from tfk_transformer.layers.position_encoding import position_table
+from tfk_transformer.layers.positions import position_table
 from tfk_transformer.pipelines.weights import check_sizes
 
 # Activations with another name here. The first of several names is written.

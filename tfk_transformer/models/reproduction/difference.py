@@ -19,8 +19,7 @@ from tfk_transformer.keras_internals import all_layers, never_initialize
 from tfk_transformer.models.checked_batches import LABELS_NAME
 from tfk_transformer.models.configured_model import ConfiguredModel, array_problems
 from tfk_transformer.models.reproduction.plain_weights import INT8, changed_layers, plain_weights
-from tfk_transformer.models.search_steps import Beams
-from tfk_transformer.models.token_model import TokenModel
+from tfk_transformer.models.token_model import Beams, TokenModel
 
 MAX_TOKENS = 23  # of a row of the inputs that are compared: farther than most relative positions
 SEARCH_STEPS = 2

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 
 from tfk_transformer.config.words import nearest, shorten
-from tfk_transformer.losses import MIN_LOG_PROB
+from tfk_transformer.layers.crossentropy import MIN_LOG_PROB
 from tfk_transformer.models.configured_model import ConfiguredModel
 
 # Words that are not beginnings of weights' names, unlike "encoder" and "decoder".

@@ -260,7 +260,7 @@ def plot_positions(
         check_bundle(model)
     load_backend()
     from tfk_transformer import plots
-    from tfk_transformer.layers.position_encoding import position_table
+    from tfk_transformer.layers.positions import position_table
 
     if model is None:
         table = position_table(encoding, length, model_dim)

@@ -1,8 +1,24 @@
-"""Dropout that draws one random byte for each element."""
+"""What all layers share: the shape of their output, how they are saved, and dropout."""
 
 import keras
 
-from tfk_transformer.array_types import Tensor
+from tfk_transformer.array_types import Shape, Tensor
+
+
+class BaseLayer(keras.layers.Layer):
+    """Base of the layers. Their output has the shape of their first input."""
+
+    arguments: tuple[str, ...] = ()  # of the constructor; each is an attribute of the same name
+
+    def compute_output_shape(
+        self, input_shape: Shape, *shapes: Shape | None, **named_shapes: Shape | None
+    ) -> Shape:
+        """Return the shape of the output, or of its first field."""
+        return input_shape
+
+    def get_config(self) -> dict[str, object]:
+        """Return the arguments of the constructor."""
+        return {**super().get_config(), **{name: getattr(self, name) for name in self.arguments}}
 
 
 @keras.saving.register_keras_serializable(package="tfk_transformer")
@@ -13,10 +29,6 @@ class Dropout(keras.layers.Dropout):
     time. This layer draws 8 bits and drops an element if they are below rate * 256. That is rarely
     a whole number, so each call rounds it up or down at random: the probability of being dropped is
     exactly the rate.
-
-    Args:
-        rate: probability of dropping an element while training.
-        **kwargs: arguments of `keras.layers.Dropout`.
     """
 
     def call(self, inputs: Tensor, training: bool | None = False) -> Tensor:

@@ -1,0 +1,203 @@
+"""Keras models that check what is passed to Keras's methods, and explain what does not fit."""
+
+import contextlib
+import functools
+import inspect
+from collections.abc import Mapping
+from typing import Any
+
+import keras
+
+from tfk_transformer.array_types import Tensor
+from tfk_transformer.losses import LabelSmoothedCrossentropy
+from tfk_transformer.models.checked_batches import BatchCheck, IdRange, plain_errors
+from tfk_transformer.models.inputs import check_from_logits
+
+SPARSE_LOSSES = ("sparse_categorical_crossentropy", keras.losses.sparse_categorical_crossentropy)
+
+
+class CheckedModel(keras.Model):
+    """A model whose calls, `compile`, `fit`, `evaluate` and `predict` check their arguments."""
+
+    config: Any
+    has_loss_weights = False  # whether `compile` received weights of the losses
+
+    def check_inputs(self, inputs: Tensor) -> None:
+        """Check the names, shapes, types and known values of the inputs of a call.
+
+        Raises:
+            ValueError: names the argument, the expected and the received value.
+        """
+        raise NotImplementedError
+
+    @property
+    def id_ranges(self) -> tuple[IdRange, ...]:
+        """The ids that each input, and the labels, may contain."""
+        raise NotImplementedError
+
+    def __call__(self, inputs: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        """Check the inputs, then call the model; see `keras.Model`."""
+        self.check_inputs(inputs)
+        return super().__call__(inputs, *args, **kwargs)
+
+    @functools.wraps(keras.Model.compute_output_spec)
+    def compute_output_spec(self, inputs: Tensor, *args: Any, **kwargs: Any) -> Any:
+        """Return the shape and the type of the output; see `keras.Model`."""
+        # With PyTorch, Keras would call the model with 83 tokens, which may exceed `max_length`.
+        spec = self._output_spec(inputs) if keras.backend.backend() == "torch" else None
+        if spec is None or kwargs.get("with_output") or not self._has_library_call:
+            return super().compute_output_spec(inputs, *args, **kwargs)
+        return spec
+
+    def _output_spec(self, inputs: Tensor) -> keras.KerasTensor | None:
+        return None
+
+    @property
+    def _has_library_call(self) -> bool:
+        """Whether the output is known: of a subclass with its own `call` it is not."""
+        return type(self).call.__module__.startswith("tfk_transformer.")
+
+    @functools.wraps(keras.Model.compile)
+    def compile(self, *args: Any, **kwargs: Any) -> None:
+        """Check that loss and metrics fit the output of the model; see `keras.Model`."""
+        if keras.backend.backend() == "jax" and self.activity_regularizer is not None:
+            raise ValueError(
+                "activity_regularizer: expected None for a model with JAX, where Keras leaves it "
+                "out of the loss; call add_loss in a subclass."
+            )
+        arguments = inspect.signature(keras.Model.compile).bind(self, *args, **kwargs).arguments
+        if self._has_library_call:
+            logits = getattr(self.config, "returns_logits", True)
+            for name in ("loss", "metrics", "weighted_metrics"):
+                check_from_logits(name, arguments.get(name), logits)
+        self.has_loss_weights = bool(arguments.get("loss_weights"))
+        super().compile(*args, **kwargs)
+
+    def compile_from_config(self, config: dict[str, Any]) -> None:
+        """Compile a loaded model; see `keras.Model`."""
+        if type(self).compile is not CheckedModel.compile:  # of a subclass
+            super().compile_from_config(config)  # Keras warns that it compiles nothing
+            return
+        self.compile(**keras.saving.deserialize_keras_object(config))
+        if self.built:
+            self.optimizer.build(self.trainable_variables)
+
+    @functools.wraps(keras.Model.fit)
+    def fit(self, x: Tensor = None, *args: Any, **kwargs: Any) -> keras.callbacks.History:
+        """Train on arrays, batches or other data, whose ids are checked; see `keras.Model`.
+
+        A fit that starts with epoch 0 reads the next epochs of a `TokenBatches`; one that resumes
+        with a later epoch, also by `BackupAndRestore`, reads the batches of that epoch.
+        """
+        signature = inspect.signature(keras.Model.fit)
+        arguments = signature.bind(self, x, *args, **kwargs).arguments
+        del arguments["self"]
+        self._build_in_scope()
+        if _is_batches(x):
+            callbacks = keras.tree.flatten(arguments.get("callbacks") or [])
+            arguments["callbacks"] = [_epoch_order(x), *callbacks]
+            arguments["shuffle"] = False  # the batches are already shuffled
+        elif not (_is_arrays(x) or isinstance(x, keras.utils.PyDataset)):
+            arguments.setdefault("shuffle", False)  # Keras only warns that it shuffles no data set
+        validation = arguments.get("validation_data")
+        with plain_errors(self):
+            arguments["x"] = self._checked(x, arguments.get("y"), warns=True)
+            if isinstance(validation, tuple | list):
+                self._checked(*validation[:2])
+            elif validation is not None:
+                arguments["validation_data"] = self._checked(validation)
+            return super().fit(**arguments)
+
+    @functools.wraps(keras.Model.evaluate)
+    def evaluate(self, x: Tensor = None, y: Tensor = None, *args: Any, **kwargs: Any) -> Tensor:
+        """Evaluate on arrays or data whose ids are checked; see `keras.Model`."""
+        with plain_errors(self):
+            return super().evaluate(self._checked(x, y), y, *args, **kwargs)
+
+    @functools.wraps(keras.Model.predict)
+    def predict(self, x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        """Predict for arrays or data whose ids are checked; see `keras.Model`.
+
+        Raises:
+            ValueError: for a `TokenBatches`, whose batches differ in length.
+        """
+        if _is_batches(x):
+            raise ValueError(
+                f"x: expected arrays or a data set, got a {type(x).__name__}; "
+                "batches.predict(model) yields the prediction for each pair, in their order."
+            )
+        with plain_errors(self):
+            return super().predict(self._checked(x), *args, **kwargs)
+
+    @functools.wraps(keras.Model.train_on_batch)
+    def train_on_batch(self, x: Tensor, y: Tensor = None, *args: Any, **kwargs: Any) -> Tensor:
+        """Check a batch, then train on it; see `keras.Model`."""
+        return super().train_on_batch(self._checked(x, y), y, *args, **kwargs)
+
+    @functools.wraps(keras.Model.test_on_batch)
+    def test_on_batch(self, x: Tensor, y: Tensor = None, *args: Any, **kwargs: Any) -> Tensor:
+        """Check a batch, then evaluate on it; see `keras.Model`."""
+        return super().test_on_batch(self._checked(x, y), y, *args, **kwargs)
+
+    @functools.wraps(keras.Model.predict_on_batch)
+    def predict_on_batch(self, x: Tensor) -> Tensor:
+        """Check a batch, then predict for it; see `keras.Model`."""
+        return super().predict_on_batch(self._checked(x))
+
+    def _checked(self, x: Tensor, y: Tensor = None, warns: bool = False) -> Any:
+        """Check arrays, and return them; or return data whose batches are checked.
+
+        If `warns`, the first targets cause a warning where a model cannot learn from them.
+        """
+        if x is None:
+            return None
+        *inputs, labels = self.id_ranges
+        ranges = self.id_ranges if _reads_ids(getattr(self, "loss", None)) else inputs
+        target = inputs[-1].name if warns and not labels.classes else None
+        check = BatchCheck(ranges, target)
+        if _is_arrays(x):
+            self.check_inputs(x)
+            check.arrays(x, y)
+            return x
+        if _is_batches(x):
+            x = x.dataset() if keras.backend.backend() == "tensorflow" else x.sequence()
+        return check.data(x)
+
+    def _build_in_scope(self) -> None:
+        """Build the model where the strategy of `tf.distribute` that it was compiled with is."""
+        if not self.built:
+            strategy = getattr(self, "distribute_strategy", None)  # only with TensorFlow
+            with strategy.scope() if strategy else contextlib.nullcontext():
+                self.build()
+
+
+def _is_arrays(x: object) -> bool:
+    """Return whether data is arrays: not a data set, a sequence or a generator."""
+    return isinstance(x, Mapping | list | tuple) or hasattr(x, "shape")
+
+
+def _is_batches(x: object) -> bool:
+    """Return whether data is a `TokenBatches`, whose module imports models."""
+    return hasattr(x, "dataset") and hasattr(x, "sequence")
+
+
+def _epoch_order(batches: Any) -> keras.callbacks.Callback:
+    """Return a callback that sets the epoch of the batches, which Keras reads now and then.
+
+    It reads them to determine shapes, and begins with a later epoch to resume a training run.
+    """
+    next_epoch = batches.epoch
+    first: list[int] = []
+
+    def begin(epoch: int, logs: object = None) -> None:
+        first.append(epoch)
+        batches.epoch = epoch + (next_epoch if first[0] == 0 else 0)
+
+    return keras.callbacks.LambdaCallback(on_epoch_begin=begin)
+
+
+def _reads_ids(loss: object) -> bool:
+    """Return whether a loss fails for a label that is not an id of a token or class."""
+    if isinstance(loss, keras.losses.SparseCategoricalCrossentropy):
+        return loss.ignore_class is None
+    return isinstance(loss, LabelSmoothedCrossentropy) or loss in SPARSE_LOSSES
