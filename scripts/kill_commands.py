@@ -11,7 +11,7 @@ import sys
 import time
 from pathlib import Path
 
-from tfk_transformer.formats.unfinished import content_digest
+from tfk_transformer.formats.output_file import content_digest
 
 TESTS = Path(__file__).parents[1] / "tests"
 sys.path.append(str(TESTS))

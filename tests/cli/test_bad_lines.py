@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from run_wide import made_once
 
-from tfk_transformer.apps.cli import processing, text_lines
+from tfk_transformer.apps.cli import processing
 from tfk_transformer.apps.cli.arguments import BadLines
 from tfk_transformer.datasets.numbers import spell
 from tfk_transformer.export.exporting import export
@@ -149,8 +149,8 @@ def test_good_lines_translate_once(translator, capsys):
         Line(("in",), n, (text,)) for n, text in enumerate(["one", LONG, "a\0b", "two", "three"], 1)
     )
     settings = {"beam_size": 1, "split_sentences": False}
-    text_lines.write_results(
-        text_lines.translation_job(Noting(), None, settings), lines, None, BadLines.SKIP
+    processing.write_results(
+        processing.translation_job(Noting(), None, settings), lines, None, BadLines.SKIP
     )
     assert capsys.readouterr().out == "eins\nzwei\ndrei\n"
     assert given == [["one", LONG, "a\0b", "two", "three"], ["one", LONG, "two", "three"]]

@@ -7,7 +7,7 @@ import pytest
 from tfk_transformer.apps.cli.text_commands import translate_document
 from tfk_transformer.apps.cli.text_commands.translate_document import DocumentFormat
 from tfk_transformer.formats.documents.results import DocumentSentence, DocumentTranslation
-from tfk_transformer.inference.document_translation import DOCUMENT_FORMATS
+from tfk_transformer.formats.registry import DOCUMENT_FORMATS
 
 
 @pytest.fixture

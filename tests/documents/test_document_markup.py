@@ -9,7 +9,7 @@ from document_checks import check, check_places
 from made_documents import Maker
 
 from tfk_transformer.formats.documents.translation import translate
-from tfk_transformer.formats.reading.formats import read
+from tfk_transformer.formats.registry import read
 from tfk_transformer.text.alignment import TranslatedText
 from tfk_transformer.text.words import piece_spans, word_spans
 

@@ -8,7 +8,7 @@ from document_checks import check_places, elements
 from hard_documents import HardMaker, adversary, unchanged
 
 from tfk_transformer.formats.documents.translation import translate
-from tfk_transformer.formats.reading.formats import read
+from tfk_transformer.formats.registry import read
 from tfk_transformer.text.alignment import TranslatedText
 from tfk_transformer.text.words import word_spans
 

@@ -5,8 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from tfk_transformer.formats.documents.items import STAND_IN, Item, ItemType
-from tfk_transformer.formats.documents.protection import (
+from tfk_transformer.formats.documents.items import (
+    STAND_IN,
+    Item,
+    ItemType,
     number_spans,
     placeholder_spans,
     protect_spans,

@@ -11,8 +11,7 @@ from tfk_transformer.formats.documents.items import ItemType, split_at_breaks
 from tfk_transformer.formats.documents.results import DocumentSentence, DocumentTranslation
 from tfk_transformer.formats.reading.html_attributes import attribute_texts, translate_attributes
 from tfk_transformer.formats.reading.html_parser import HtmlParser
-from tfk_transformer.formats.reading.html_reader import read_html
-from tfk_transformer.formats.reading.html_structure import html_structure
+from tfk_transformer.formats.reading.html_reader import html_structure, read_html
 
 FRAGMENTS = (
     ["<p>", "</p>", "<b>", "</b>", "<i title='<b>'>", "</i>", "<a href=x>", "</a>", "<br/>"]

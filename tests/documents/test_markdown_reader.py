@@ -7,12 +7,13 @@ import pytest
 
 from tfk_transformer.formats.documents.items import ItemType
 from tfk_transformer.formats.documents.translation import translate
-from tfk_transformer.formats.reading.formats import read
-from tfk_transformer.formats.reading.markdown_reader import escape_markdown, read_markdown
-from tfk_transformer.formats.reading.markdown_structure import (
+from tfk_transformer.formats.reading.markdown_reader import (
+    escape_markdown,
     markdown_structure,
+    read_markdown,
     structure_within,
 )
+from tfk_transformer.formats.registry import read
 from tfk_transformer.text.alignment import TranslatedText
 
 SHOWN = {ItemType.TEXT: "{}", ItemType.BREAK: "¶", ItemType.POINT: "⟦{}⟧"}

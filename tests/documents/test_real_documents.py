@@ -5,7 +5,7 @@ from hard_documents import unchanged
 from real_documents import DOCUMENTS
 
 from tfk_transformer.formats.documents.translation import translate
-from tfk_transformer.formats.reading.formats import read
+from tfk_transformer.formats.registry import read
 
 
 @pytest.mark.parametrize("name", DOCUMENTS)

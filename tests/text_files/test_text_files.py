@@ -11,16 +11,14 @@ from tfk_transformer.formats.compression import (
     open_decompressed,
     text_suffix,
 )
-from tfk_transformer.formats.lines import LineReader
-from tfk_transformer.formats.output_file import OutputFile, unfinished_run
-from tfk_transformer.formats.records import (
-    JsonObjects,
-    TableRows,
-    Texts,
-    input_records,
-    output_records,
+from tfk_transformer.formats.lines import JsonObjects, LineReader, TableRows, Texts
+from tfk_transformer.formats.output_file import (
+    OutputFile,
+    UnfinishedRun,
+    content_digest,
+    unfinished_run,
 )
-from tfk_transformer.formats.unfinished import UnfinishedRun, content_digest
+from tfk_transformer.formats.registry import input_records, output_records
 
 DATA = "one\n\ntwo\r\nU+2028:\u2028.\nlast".encode()
 LINES = ["one", "", "two", "U+2028:\u2028.", "last"]

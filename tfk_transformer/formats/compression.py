@@ -28,12 +28,7 @@ def text_suffix(path: Path) -> str:
 
 @contextlib.contextmanager
 def open_decompressed(path: Path) -> Iterator[BinaryIO]:
-    """Open a file to read its decompressed bytes.
-
-    Raises:
-        ValueError: if the compression does not match the suffix, or the file is truncated.
-        ImportError: if the package for Zstandard is not installed.
-    """
+    """Open a file to read its decompressed bytes; a corrupt file is a `ValueError`."""
     suffix = compression(path)
     errors: tuple[type[Exception], ...] = ()
     if suffix == GZIP:
@@ -55,30 +50,20 @@ def open_decompressed(path: Path) -> Iterator[BinaryIO]:
 
 
 def compress(data: bytes, suffix: str) -> bytes:
-    """Return a complete part of a compressed file, or the data itself if `suffix` is "".
-
-    Equal data gives equal parts.
-    """
+    """Return data as a part of a file with this compression. Equal data gives equal parts."""
     if suffix == GZIP:
         return gzip.compress(data, compresslevel=6, mtime=0)
     return _zstandard().compress(data) if suffix == ZSTANDARD else data
 
 
 def check_compression(*paths: Path | None) -> None:
-    """Refuse a file whose compression needs a package that is not installed.
-
-    Raises:
-        ImportError: if the package for Zstandard is not installed.
-    """
+    """Raise `ImportError` for a file whose compression needs a package that is not installed."""
     if any(path is not None and compression(path) == ZSTANDARD for path in paths):
         _zstandard()
 
 
 def count_lines(path: Path) -> int:
-    """Return the number of lines in a decompressed file.
-
-    A last line without a line end counts too.
-    """
+    """Return the number of lines in a decompressed file; the last one may lack its line end."""
     count = 0
     last = b"\n"
     with open_decompressed(path) as file:

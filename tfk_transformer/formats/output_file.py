@@ -1,62 +1,110 @@
 """An output file that is either complete or missing, and that a later run can continue."""
 
 import contextlib
+import hashlib
 import json
 import os
 from collections.abc import Iterable
 from pathlib import Path
-from types import TracebackType
-from typing import Any
+from typing import Any, NamedTuple
 
-from tfk_transformer.atomic_write import open_locked
+from tfk_transformer.atomic_write import open_locked, replace_text
 from tfk_transformer.formats.compression import compress, compression
 from tfk_transformer.formats.lines import Line
-from tfk_transformer.formats.unfinished import UnfinishedRun
 
 
-def neighbor(path: Path, suffix: str) -> Path:
-    """Return the path with a suffix appended to the file's name."""
-    return path.with_name(f"{path.name}{suffix}")
+class UnfinishedRun(NamedTuple):
+    """The progress of a run. Everything that is counted here is on the disk.
+
+    It is a small file next to the output, which `--resume` reads.
+    """
+
+    run: dict[str, Any]  # everything that the results depend on, by name
+    lines: int = 0  # lines of the input that were read
+    sha256: str = ""  # the hash of these lines
+    total: int = 0  # texts in these lines: without the header
+    bad: int = 0  # texts in these lines that could not be processed
+    written: int = 0  # lines of the output
+    size: int = 0  # bytes of the output
+    report_size: int = 0  # bytes of the report of bad lines
+
+    def check_run(self, run: dict[str, Any]) -> None:
+        """Refuse to continue this run with another model or other settings.
+
+        Only `on_error` may change, and only from `stop`, with which no line was bad.
+        """
+        free = {"on_error"} if self.run.get("on_error") == "stop" else set()
+        differences = [
+            f"{name} {_abbreviate(run.get(name))}, was {_abbreviate(self.run.get(name))}"
+            for name in sorted({*run, *self.run} - free)
+            if run.get(name) != self.run.get(name)
+        ]
+        if differences:
+            raise ValueError(
+                "--resume: expected the model and settings of the unfinished run, got "
+                f"{', '.join(differences)}; give the same, or --force to start over."
+            )
+
+
+def _abbreviate(value: Any) -> str:
+    is_hash = isinstance(value, str) and len(value) == 64
+    return f"{value[:12]}…" if is_hash else json.dumps(value, ensure_ascii=False)
+
+
+def content_digest(*paths: Path) -> str:
+    """Return a hash of files, and of the names and contents of all files in folders."""
+    digest = hashlib.sha256()
+    for path in paths:
+        for file in sorted(path.rglob("*")) if path.is_dir() else [path]:
+            if file.is_file():
+                with file.open("rb") as opened:
+                    content = hashlib.file_digest(opened, "sha256").hexdigest()
+                digest.update(
+                    f"{file.relative_to(path)} {content}\n".encode(errors="surrogateescape")
+                )
+    return digest.hexdigest()
 
 
 def unfinished_run(path: Path) -> UnfinishedRun | None:
-    """Return the record of an unfinished run that wrote a file, or None.
-
-    Raises:
-        ValueError: if the record of the run cannot be read.
-    """
-    record = neighbor(path, ".partial.json")
+    """Return the record of an unfinished run that wrote a file, or None."""
+    record = _neighbor(path, ".partial.json")
     if not record.exists():
         return None
-    done = UnfinishedRun.load(record)
+    try:
+        done = UnfinishedRun(**json.loads(record.read_text(encoding="utf-8")))
+    except (ValueError, TypeError) as error:
+        raise ValueError(
+            f"{record}: expected the record of an unfinished run, got something else "
+            f"({error}); --force starts over."
+        ) from None
     is_complete = path.is_file() and path.stat().st_size == done.size
-    if is_complete and not neighbor(path, ".partial").exists():
+    if is_complete and not _neighbor(path, ".partial").exists():
         record.unlink()  # the run ended after it had renamed its output
         return None
     return done
+
+
+def _neighbor(path: Path, suffix: str) -> Path:
+    return path.with_name(f"{path.name}{suffix}")
 
 
 class OutputFile:
     """A file that is written in parts to FILE.partial. The end of the block renames it to FILE.
 
     Each part is complete, also if the file is compressed. FILE.partial.json records the progress
-    after each committed part. FILE.errors.jsonl names the lines that could not be processed. If the
-    block ends with an error, FILE stays unchanged and FILE.partial contains all parts. The parts of
-    an earlier run are replaced when the first part is written.
-
-    Args:
-        path: the file to write.
-        run: everything that the results depend on, by name; None if nothing is committed.
-        done: the progress of the earlier run that this run continues.
+    after each committed part, unless `run` is None. FILE.errors.jsonl names the lines that could
+    not be processed. If the block ends with an error, FILE stays unchanged and FILE.partial
+    contains all parts. The parts of an earlier run are replaced when the first part is written,
+    unless `done` is the progress of a run that this one continues.
     """
 
     def __init__(
         self, path: Path, run: dict[str, Any] | None = None, done: UnfinishedRun | None = None
     ) -> None:
         self.path = path
-        self.partial = neighbor(path, ".partial")
-        self.report = neighbor(path, ".errors.jsonl")
-        self.record = neighbor(path, ".partial.json")
+        self.partial = _neighbor(path, ".partial")
+        self.report = _neighbor(path, ".errors.jsonl")
+        self.record = _neighbor(path, ".partial.json")
         self.done = done or UnfinishedRun(run or {})
         self.committed = self.done.lines  # lines of the input that --resume would skip
         self._next = self.done  # the progress after the part that is being written
@@ -66,8 +114,7 @@ class OutputFile:
     def __enter__(self) -> "OutputFile":
         self.path.parent.mkdir(parents=True, exist_ok=True)
         if self._begun:
-            _check_size(self.partial, self.done.size)
-            _check_size(self.report, self.done.report_size)
+            self._check_sizes()
         try:
             self._file, _ = open_locked(self.partial)  # fails in a read-only folder, before work
         except BlockingIOError:
@@ -79,6 +126,16 @@ class OutputFile:
             self._truncate()
         return self
 
+    def _check_sizes(self) -> None:
+        """Refuse files that are shorter than the earlier run committed."""
+        for path, size in ((self.partial, self.done.size), (self.report, self.done.report_size)):
+            actual = path.stat().st_size if path.exists() else 0
+            if actual < size:
+                raise ValueError(
+                    f"{path}: expected at least {size:,} bytes of the unfinished run, got "
+                    f"{actual:,}; --force starts over."
+                )
+
     def write(self, lines: Iterable[str], bad: Iterable[Line] = ()) -> None:
         """Write lines to the file, and report the lines that could not be processed.
 
@@ -86,9 +143,6 @@ class OutputFile:
         """
         self._begin()
         texts = [f"{line}\n" for line in lines]
-        reports = [
-            {"file": line.bad_file, "line": line.number, "reason": line.reason} for line in bad
-        ]
         data = compress("".join(texts).encode(), compression(self.path)) if texts else b""
         self._next = self.done._replace(
             size=self.done.size + len(data), written=self.done.written + len(texts)
@@ -96,6 +150,9 @@ class OutputFile:
         self._file.write(data)
         self._file.flush()
         self.done = self._next
+        reports = [
+            {"file": line.bad_file, "line": line.number, "reason": line.reason} for line in bad
+        ]
         if reports:
             rows = [json.dumps(report, ensure_ascii=False) + "\n" for report in reports]
             data = "".join(rows).encode(errors="replace")  # a file's name may not be UTF-8
@@ -108,17 +165,13 @@ class OutputFile:
             )
 
     def commit(self, lines: int, sha256: str, total: int) -> None:
-        """Record that everything that was written so far is complete.
-
-        Args:
-            lines: lines of the input that were read.
-            sha256: the hash of these lines.
-            total: texts in these lines.
-        """
+        """Record that everything that was written so far is complete; see `UnfinishedRun`."""
         self.done = self.done._replace(lines=lines, sha256=sha256, total=total)
         if self._recorded:
             os.fsync(self._file.fileno())
-            self.done.save(self.record)
+            # It replaces the previous record atomically.
+            record = json.dumps(self.done._asdict(), indent=2, sort_keys=True)
+            replace_text(self.record, f"{record}\n")
             self.committed = lines
 
     def _begin(self) -> None:
@@ -132,12 +185,7 @@ class OutputFile:
             self._file.truncate(0)
             self._begun = True
 
-    def __exit__(
-        self,
-        error_type: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, error_type: type[BaseException] | None, *error: object) -> None:
         if error_type is None:
             self._finish()
             return
@@ -169,14 +217,4 @@ class OutputFile:
         self._file.close()
         os.replace(self.partial, self.path)
         self.record.unlink(missing_ok=True)
-        neighbor(self.record, ".new").unlink(missing_ok=True)  # of a run that was killed
-
-
-def _check_size(path: Path, size: int) -> None:
-    """Refuse a file that is shorter than the size that an earlier run committed."""
-    actual = path.stat().st_size if path.exists() else 0
-    if actual < size:
-        raise ValueError(
-            f"{path}: expected at least {size:,} bytes of the unfinished run, got {actual:,}; "
-            "--force starts over."
-        )
+        _neighbor(self.record, ".new").unlink(missing_ok=True)  # of a run that was killed

@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING, TypeVar
 
+from tfk_transformer.formats.registry import check_document_format, check_document_options, read
 from tfk_transformer.runtime_environment import with_install_line
 from tfk_transformer.text.alignment import TranslatedText
 from tfk_transformer.text.languages import language_code
@@ -13,7 +14,6 @@ if TYPE_CHECKING:
     from tfk_transformer.formats.documents.results import DocumentTranslation
     from tfk_transformer.formats.documents.translation import Translating
 
-DOCUMENT_FORMATS = ("text", "markdown", "html")
 T = TypeVar("T")
 MAX_ALIGNED_TEXTS = 1000  # texts whose attention is in memory at the same time
 
@@ -37,7 +37,6 @@ def document_road(
     _check_arguments(text, format, lines, attributes, target_language)
     try:
         from tfk_transformer.formats.documents.translation import translating
-        from tfk_transformer.formats.reading.formats import read
         from tfk_transformer.formats.reading.html_attributes import (
             attribute_texts,
             translate_attributes,
@@ -63,15 +62,12 @@ def document_road(
 def _check_arguments(
     text: str, format: str, lines: bool, attributes: bool, target_language: str | None
 ) -> None:
-    if format not in DOCUMENT_FORMATS:
-        raise ValueError(f"format: expected one of {', '.join(DOCUMENT_FORMATS)}, got '{format}'.")
+    check_document_format(format)
     if not isinstance(text, str):
         raise ValueError(f"text: expected a string, got {type(text).__name__}.")
-    if lines and format != "text":
-        raise ValueError(f"lines: expected format 'text', got '{format}'; leave lines out.")
-    for name, value in (("attributes", attributes), ("target_language", target_language)):
-        if value and format != "html":
-            raise ValueError(f"{name}: expected format 'html', got '{format}'; leave {name} out.")
+    check_document_options(
+        format, lines=lines, attributes=attributes, target_language=target_language
+    )
     check_texts([text], "text")
 
 

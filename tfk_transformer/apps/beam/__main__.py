@@ -9,7 +9,8 @@ import typer
 from tfk_transformer.apps.cli.arguments import DEFAULT_BEAM, Settings, search_settings
 from tfk_transformer.apps.cli.main import USER_ERRORS, print_error
 from tfk_transformer.export.runtime.onnx_runtime import OnnxTranslator
-from tfk_transformer.formats.records import JsonObjects, check_hypotheses
+from tfk_transformer.formats.lines import JsonObjects
+from tfk_transformer.formats.registry import check_hypotheses
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 

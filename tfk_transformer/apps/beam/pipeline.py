@@ -19,8 +19,7 @@ from apache_beam.ml.inference.base import (
 )
 
 from tfk_transformer.apps.beam.model_handler import NAMESPACE
-from tfk_transformer.formats.lines import decode_line
-from tfk_transformer.formats.records import JsonObjects
+from tfk_transformer.formats.lines import JsonObjects, decode_line
 from tfk_transformer.text.outcome import Refused, TextError, check_texts
 
 TRANSLATIONS = "translations"  # the names of the output files begin with this or with BAD_LINES

@@ -12,7 +12,7 @@ from apache_beam.runners.runner import PipelineResult
 
 from tfk_transformer.apps.beam.model_handler import NAMESPACE
 from tfk_transformer.apps.beam.pipeline import BAD_LINES, TRANSLATIONS, add_files
-from tfk_transformer.formats.records import JsonObjects
+from tfk_transformer.formats.lines import JsonObjects
 
 LOCAL_RUNNER = "FnApiRunner"  # Beam's runner in this process, or in processes of this machine
 

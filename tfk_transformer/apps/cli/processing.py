@@ -1,14 +1,75 @@
-"""Processing of lines in chunks, and the handling of lines that cannot be processed."""
+"""The lines of the text commands: their input, their processing in chunks, and their output."""
 
-from collections.abc import Callable, Iterable, Iterator
-from typing import Any, NamedTuple
+import itertools
+import json
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tfk_transformer.apps.cli.arguments import BadLines
 from tfk_transformer.apps.cli.terminal import print_line
-from tfk_transformer.formats.lines import Line
-from tfk_transformer.text.outcome import Outcome, Refused
+from tfk_transformer.apps.cli.text_output import open_output
+from tfk_transformer.formats.lines import Line, LineReader, Texts, one_line
+from tfk_transformer.formats.output_file import OutputFile, UnfinishedRun
+from tfk_transformer.text.outcome import Outcome, check_texts
+
+if TYPE_CHECKING:
+    from tfk_transformer.inference.base_translator import BaseTranslator
+    from tfk_transformer.text.results import Translation
 
 CHUNK = 2000  # lines that are processed together, and written as one part of a compressed file
+
+
+def input_lines(
+    text: list[str] | None, input: Path | None, records: Texts | None = None
+) -> Iterable[Line]:
+    """Return the input of a command: its TEXT arguments, or the lines of a file or standard input.
+
+    Both, or an argument that is blank, are refused.
+    """
+    if not text:
+        return LineReader(input, records or Texts())
+    if input is not None:
+        raise ValueError("TEXT: expected sentences or --input, got both; leave out one of them.")
+    blank = [number for number, sentence in enumerate(text, 1) if not sentence.strip()]
+    if blank:
+        raise ValueError(f"TEXT: expected sentences, got blank text at number {blank[0]}.")
+    return (
+        Line(("TEXT",), number, (sentence,), sentence) for number, sentence in enumerate(text, 1)
+    )
+
+
+def print_terminal_hint(text: list[str] | None, input: Path | None) -> None:
+    """Print a hint to standard error if the input is read from a terminal."""
+    if not text and input is None and sys.stdin.isatty():
+        print_line("Reading one text per line from the terminal; Ctrl-D ends.")
+
+
+def line_pairs(source: Path, target: Path) -> Iterator[Line]:
+    """Yield the lines of two files, which have equally many lines, in pairs."""
+    pairs = itertools.zip_longest(LineReader(source, Texts()), LineReader(target, Texts()))
+    for number, (first, second) in enumerate(pairs, 1):
+        if first is None or second is None:
+            shorter, longer = (source, target) if first is None else (target, source)
+            raise ValueError(
+                f"{shorter}: expected a line for each line of {longer}, got {number - 1} lines."
+            )
+        outcome = first.outcome
+        if second.reason and not first.reason:
+            outcome = second.outcome._replace(argument="targets")
+        files = (*first.files, *second.files)
+        yield Line(files, number, (*first.texts, *second.texts), outcome=outcome)
+
+
+class Job(NamedTuple):
+    """The task of a command."""
+
+    # Maps the texts of several lines, or of each of two files, to their outcomes.
+    run: Callable[..., Iterable[Outcome[Any]]]
+    # Maps a line with its outcome to lines of the output.
+    output_lines: Callable[[Line], Iterable[str]]
+    records: Texts = Texts()  # the format of the output
 
 
 class Chunk(NamedTuple):
@@ -20,6 +81,41 @@ class Chunk(NamedTuple):
     complete: bool  # False if the command ends with an error after these lines
 
 
+def write_results(
+    job: Job,
+    lines: Iterable[Line],
+    output: OutputFile | Path | None,
+    on_error: BadLines,
+    progress: Callable[[int], None] = lambda lines: None,
+) -> None:
+    """Process lines, and write the results of each chunk to an output; see `open_output`.
+
+    A `LineReader` continues after the lines that an earlier run has processed. `progress` is called
+    with the number of lines that were read so far.
+    """
+    source = lines if isinstance(lines, LineReader) else None
+    done = output.done if isinstance(output, OutputFile) else UnfinishedRun({})
+    if source and done.lines:
+        source.skip(done.lines, done.sha256)
+    begun = bool(done.lines)
+    with open_output(output) as out:
+        for chunk in process_lines(lines, job.run, on_error, earlier=(done.total, done.bad)):
+            texts = list(itertools.chain.from_iterable(map(job.output_lines, chunk.lines)))
+            if not begun and (chunk.lines or chunk.bad):
+                if job.records.output_header is not None:
+                    texts.insert(0, job.records.output_header)
+                begun = True
+            if isinstance(out, OutputFile):
+                if texts or chunk.bad:  # otherwise, do not replace the files of an earlier run
+                    out.write(texts, chunk.bad)
+                if chunk.complete and source:
+                    out.commit(source.lines, source.sha256, chunk.total)
+            else:
+                for text in texts:
+                    print_line(text, out)
+            progress(source.lines if source else chunk.total)
+
+
 def process_lines(
     lines: Iterable[Line],
     run: Callable[..., Iterable[Outcome[Any]]],
@@ -27,16 +123,9 @@ def process_lines(
     chunk_size: int = CHUNK,
     earlier: tuple[int, int] = (0, 0),
 ) -> Iterator[Chunk]:
-    """Process lines, and yield them in chunks.
+    """Process lines, and yield them in chunks, each line with its outcome.
 
-    Each line has a result or, if `on_error` is `blank`, possibly a problem instead.
-
-    Args:
-        lines: the lines.
-        run: maps the texts of several lines, or the texts of each of two files, to outcomes.
-        on_error: the action for a line that cannot be processed.
-        chunk_size: maximum number of lines that are processed together.
-        earlier: the numbers of lines and of bad lines that an earlier run processed.
+    `earlier` are the numbers of lines and of bad lines that an earlier run processed.
 
     Raises:
         ValueError: if there are no lines; or if a line cannot be processed and `on_error` is
@@ -44,7 +133,12 @@ def process_lines(
     """
     count, bad_count = earlier
     for chunk_lines, complete in _chunks(lines, on_error, chunk_size):
-        done = _run_lines(chunk_lines, run)
+        waiting = [line for line in chunk_lines if not line.reason]
+        columns = zip(*(line.texts for line in waiting), strict=True)
+        outcomes = iter(run(*columns) if waiting else [])
+        done = [
+            line if line.reason else line._replace(outcome=next(outcomes)) for line in chunk_lines
+        ]
         bad = [line for line in done if line.reason]
         if bad and on_error is BadLines.STOP:
             yield Chunk(done[: done.index(bad[0])], [], count, complete=False)
@@ -60,22 +154,6 @@ def process_lines(
         print_line(f"{bad_count:,} of {count:,} lines could not be processed and were {action}.")
     if not count:
         raise ValueError("input: expected one sentence per line, got no lines.")
-
-
-def _run_lines(lines: list[Line], run: Callable[..., Iterable[Outcome[Any]]]) -> list[Line]:
-    """Process lines, and return each with its result or its problem."""
-    done = dict(enumerate(lines))
-    indices = [index for index, line in enumerate(lines) if not line.reason]
-    if indices:
-        columns = zip(*(lines[index].texts for index in indices), strict=True)
-        for index, outcome in zip(indices, run(*columns), strict=True):
-            line = lines[index]
-            done[index] = (
-                line.with_problem(*outcome)
-                if isinstance(outcome, Refused)
-                else line._replace(result=outcome)
-            )
-    return list(done.values())
 
 
 def _chunks(
@@ -100,3 +178,66 @@ def _chunks(
         raise
     if chunk:
         yield chunk, True
+
+
+def translation_job(
+    translator: "BaseTranslator",
+    prefix: str | None,
+    settings: dict[str, Any],
+    records: Texts | None = None,
+    as_json: bool = False,
+) -> Job:
+    """Return a job that writes translations as text or JSON, or with `n_best` all hypotheses."""
+    check_texts([prefix or ""], "--prefix")
+    output_records = records or Texts()
+
+    def translate(texts: list[str]) -> Sequence[Any]:
+        prefixes = [prefix] * len(texts) if prefix else None
+        return translator.try_translate(texts, prefixes=prefixes, **settings)
+
+    def translation_line(line: Line) -> Iterator[str]:
+        text = None if line.reason else line.outcome.text
+        yield output_records.result_line(line.record, text, line.problem)
+
+    text_format = _hypothesis_lines if settings.get("n_best", 1) > 1 else translation_line
+    return Job(translate, _translation_json if as_json else text_format, output_records)
+
+
+def _translation_json(line: Line) -> Iterator[str]:
+    if line.reason:
+        yield json_line(error=line.problem)
+    else:
+        yield json_line(**{**_translation_values(line.outcome), "source": line.texts[0]})
+
+
+def _translation_values(translation: "Translation") -> dict[str, Any]:
+    """Return the values of a translation for JSON."""
+    values: dict[str, Any] = {
+        "source": translation.source,
+        "translation": translation.text,
+        "hypotheses": [
+            {"text": hypothesis.text, "score": round(hypothesis.score, 6)}
+            for hypothesis in translation.hypotheses
+        ],
+    }
+    if translation.confidence is not None:
+        values["confidence"] = round(translation.confidence, 4)
+    if translation.sentences:
+        values["sentences"] = [_translation_values(part) for part in translation.sentences]
+    if translation.kept_characters:
+        values["kept_characters"] = translation.kept_characters
+    return values
+
+
+def _hypothesis_lines(line: Line) -> Iterator[str]:
+    """Yield the hypotheses in the n-best format of Moses and Marian: NUMBER ||| TEXT ||| SCORE."""
+    if line.reason:
+        yield f"{line.number - 1} |||  ||| nan"
+        return
+    for hypothesis in line.outcome.hypotheses:
+        yield f"{line.number - 1} ||| {one_line(hypothesis.text)} ||| {hypothesis.score:.6f}"
+
+
+def json_line(**values: Any) -> str:
+    """Return values as a line of JSON."""
+    return json.dumps(values, ensure_ascii=False)

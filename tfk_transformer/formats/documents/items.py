@@ -1,12 +1,31 @@
-"""The items of a document: text, and the markup in it."""
+"""The items of a document: text, the markup in it, and text that a translation leaves unchanged."""
 
+import bisect
+import functools
 import itertools
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import Enum, auto
 from typing import NamedTuple
 
+from linkify_it import LinkifyIt
+
+from tfk_transformer.text.words import Span
+
 # The word that a sentence splitter reads in place of something that is not translated.
 STAND_IN = "Code"
+PLACEHOLDER = re.compile(
+    r"""
+    \$\{[^{}\s]*\}                                        # ${name}
+    | \{\{[^{}\n]*\}\}                                    # {{ name }}
+    | \{[^{}\s]*\}                                        # {name}, {0:.2f}
+    | %\([^()\s]+\)[-+#0]*\d*(?:\.\d+)?[diouxXeEfFgGcrsa] # %(name)d
+    | (?<![\d%])%(?:\d+\$)?[-+#0]*\d*(?:\.\d+)?           # %s, %1$s, %.2f
+      (?:hh|ll|[hlLzjt])?[diouxXeEfFgGcrsap@](?![^\W\d_])
+    """,
+    re.VERBOSE,
+)
+NUMBER = re.compile(r"\d+(?:[.,:/]\d+)*")
 
 
 class ItemType(Enum):
@@ -53,13 +72,8 @@ class Item(NamedTuple):
         )
 
 
-def no_structure(text: str) -> list[str]:
-    """Return the structure of a plain text: it has no markup."""
-    return []
-
-
 class Document(NamedTuple):
-    """A parsed document."""
+    """A parsed document, with the functions that write and verify its translation."""
 
     text: str
     items: Sequence[Item]
@@ -68,8 +82,8 @@ class Document(NamedTuple):
     escape: Callable[[str, str], str]
     # The text of a document -> its blocks, inline elements and tags in order, without the words.
     # The strings of inline elements begin with "inline ". A translation may change the order of
-    # neighboring strings that do, but not of other strings.
-    structure: Callable[[str], list[str]] = no_structure
+    # neighboring strings that do, but not of other strings. A plain text has none.
+    structure: Callable[[str], list[str]] = lambda text: []
     # A text -> the text with the escapes without which it always reads otherwise. `escape` is used
     # where the structure of the document would change.
     encode: Callable[[str], str] = str
@@ -89,3 +103,89 @@ def split_at_breaks(items: Sequence[Item]) -> list[list[Item]]:
     """Return the items between breaks."""
     groups = itertools.groupby(items, lambda item: item.type is ItemType.BREAK)
     return [list(group) for is_break, group in groups if not is_break]
+
+
+class Mark(NamedTuple):
+    """An item, and of OPEN and CLOSE the name of the element."""
+
+    item: Item
+    name: str = ""
+    is_sure: bool = False  # whether it certainly has a partner, as Markdown's own elements do
+
+
+def pair_elements(marks: Sequence[Mark]) -> list[Item]:
+    """Return the items, with a number for each pair of OPEN and CLOSE.
+
+    An OPEN or CLOSE without a partner, or one that is not nested correctly, becomes a point.
+    """
+    items = [mark.item for mark in marks]
+    waiting: list[int] = []  # the indices of elements without an end so far
+    for index, mark in enumerate(marks):
+        if mark.item.type is ItemType.OPEN:
+            waiting.append(index)
+        elif mark.item.type is ItemType.CLOSE:
+            depth = len(waiting) - 1
+            while depth >= 0 and marks[waiting[depth]].name != mark.name:
+                depth -= 1
+            if depth >= 0 and not any(marks[inner].is_sure for inner in waiting[depth + 1 :]):
+                start = waiting[depth]
+                del waiting[depth:]
+                items[start] = items[start]._replace(pair=start)
+                items[index] = mark.item._replace(pair=start)
+    return [
+        item._replace(type=ItemType.POINT, needs_text=False)
+        if item.type in (ItemType.OPEN, ItemType.CLOSE) and item.pair < 0
+        else item
+        for item in items
+    ]
+
+
+_links = functools.cache(LinkifyIt)
+
+
+def placeholder_spans(text: str) -> list[Span]:
+    """Return the spans of placeholders, URLs and email addresses."""
+    matches = _links().match(text) or []
+    # Two words joined by a full stop, such as "this.So", are not an address.
+    links = [
+        (link.index, link.last_index)
+        for link in matches
+        if link.schema or "/" in link.raw or link.raw.startswith("www.")
+    ]
+    return links + [
+        (start, end)
+        for start, end in (match.span() for match in PLACEHOLDER.finditer(text))
+        if not any(first < end and start < last for first, last in links)
+    ]
+
+
+def number_spans(text: str) -> list[Span]:
+    """Return the spans of numbers in digits."""
+    return [match.span() for match in NUMBER.finditer(text)]
+
+
+def protect_spans(items: Sequence[Item], spans: Iterable[Span]) -> tuple[Item, ...]:
+    """Return items with points in place of spans of `shown_text(items)`, which do not overlap."""
+    protected: list[Item] = []
+    ordered = sorted(spans)
+    starts = [start for start, _ in ordered]
+    ends = [end for _, end in ordered]
+    for item, first in zip(items, text_starts(items), strict=True):
+        overlapping = ordered[
+            bisect.bisect_right(ends, first) : bisect.bisect_left(starts, first + len(item.text))
+        ]
+        inside = [(start - first, end - first) for start, end in overlapping]
+        protected += _with_points(item, inside) if item.type is ItemType.TEXT else [item]
+    return tuple(protected)
+
+
+def _with_points(item: Item, spans: Sequence[Span]) -> Iterator[Item]:
+    """Yield a text with points in it."""
+    done = 0
+    for start, end in spans:
+        yield item.cut(done, start)
+        point = item.cut(start, end)
+        if point.text:
+            yield Item(ItemType.POINT, point.start, point.end, STAND_IN)
+        done = end
+    yield item.cut(done, len(item.text))

@@ -1,14 +1,17 @@
-"""The text of a part as a model translates it, with a tree of the markup in it."""
+"""The text of a part as a model translates it, with a tree of its markup, and its placement."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from tfk_transformer.formats.documents.items import Document, Item, ItemType
+from tfk_transformer.text.alignment import Alignment
 from tfk_transformer.text.words import Span
 
 # Marks that follow a word without a blank, even where the source has a blank and a point there.
 CLOSING_MARKS = ",.;:!?)]}»”’…%"
+# Elements that continue in the part before or after get their words first.
+ORDER = {"start": 0, "end": 1, "": 2}
 
 
 @dataclass(eq=False)
@@ -24,7 +27,7 @@ class Node:
     before: str = " "  # of points: the source's character before it, " " if there is none
     after: str = " "  # of points: the source's character after it
     children: list["Node"] = field(default_factory=list)
-    target_span: Span = (0, 0)  # in the words of the translation; set by `placement`
+    target_span: Span = (0, 0)  # in the words of the translation; set by `place_markup`
 
     @property
     def is_point(self) -> bool:
@@ -66,12 +69,7 @@ def gap_events(gap: Gap) -> list[MarkupEvent]:
 
 
 class MarkedText:
-    """The text of a part, with each run of whitespace as one blank, and its markup.
-
-    Args:
-        items: the items of the part.
-        document: the document that they are from.
-    """
+    """The text of some items, with each run of whitespace as one blank, and its markup."""
 
     def __init__(self, items: Sequence[Item], document: Document) -> None:
         self._document = document
@@ -81,7 +79,7 @@ class MarkedText:
         self._done = 0  # the end in the document of the last item or character
         self._last_point: Node | None = None  # if nothing or only whitespace follows it
         self.root = Node(0, 0)
-        self._open = [self.root]
+        self._open = [self.root]  # the elements around the next item
         # The gap before the character at each position, if it has events.
         self.gaps: dict[int, Gap] = {}
         # The form in the document of each character whose form is not the usual one, such as
@@ -125,7 +123,8 @@ class MarkedText:
                 form = self._document.text[start:end]
             else:
                 form = self._document.encode(character)
-            self._add_character(character, form, item.text[index + 1 : index + 2])
+            self._end_gap(character, item.text[index + 1 : index + 2])
+            self._add(character, form)
 
     def _end_blank(self, position: int) -> None:
         """Add the blank that ends at a position of the document, if there is one, to the gap."""
@@ -133,20 +132,20 @@ class MarkedText:
             self._gap.append(self._document.text[self._done : position])
         self._has_blank = False
 
-    def _add_character(self, character: str, form: str, following: str) -> None:
-        blanks = [entry for entry in self._gap if isinstance(entry, str)]
+    def _ends_with_blank(self) -> bool:
+        return bool(self._gap) and isinstance(self._gap[-1], str)
+
+    def _end_gap(self, character: str, following: str) -> None:
+        """End the gap before a character, with the blank that the model reads there, if any."""
         if self._last_point is not None:
             self._last_point.after = " " if self._ends_with_blank() else character
             self._last_point = None
         if self._characters and self._needs_blank(character, following):
+            blanks = [entry for entry in self._gap if isinstance(entry, str)]
             self._add(" ", blanks[-1] if blanks else " ")
         if gap_events(self._gap):
             self.gaps[len(self._characters)] = self._gap
-        self._add(character, form)
         self._gap = []
-
-    def _ends_with_blank(self) -> bool:
-        return bool(self._gap) and isinstance(self._gap[-1], str)
 
     def _add(self, character: str, form: str) -> None:
         is_usual = form == character and character.isalnum()
@@ -155,22 +154,13 @@ class MarkedText:
         self._characters.append(character)
 
     def _needs_blank(self, character: str, following: str) -> bool:
-        """Return whether the model reads a blank before the next character.
-
-        Args:
-            character: the next character.
-            following: the character after it, or "".
-        """
-        points = [
-            index
-            for index, entry in enumerate(self._gap)
-            if not isinstance(entry, str) and entry.type == "point"
-        ]
-        if not points:
-            return any(isinstance(entry, str) for entry in self._gap)
-        if any(isinstance(entry, str) for entry in self._gap[points[-1] :]):
+        """Return whether the model reads a blank before a character, which another may follow."""
+        types = ["blank" if isinstance(entry, str) else entry.type for entry in self._gap]
+        if "point" not in types:
+            return "blank" in types
+        if "blank" in types[::-1][: types[::-1].index("point")]:  # after the last point
             return True
-        if any(isinstance(entry, str) for entry in self._gap):
+        if "blank" in types:
             return character not in CLOSING_MARKS or following.isalnum()
         return self._characters[-1].isalnum() and character.isalnum()
 
@@ -213,3 +203,94 @@ class MarkedText:
         node.closing = item
         self._gap.append(MarkupEvent("close", node))
         self._done = item.end
+
+
+def place_markup(root: Node, alignment: Alignment) -> None:
+    """Set the target spans of all nodes below a root, whose own span is set.
+
+    Neighboring elements get different words. Markup without links is put at the end of its parent.
+    """
+    waiting = [root]
+    while waiting:
+        node = waiting.pop()
+        _place_children(node, alignment)
+        waiting += node.children
+
+
+def _place_children(node: Node, alignment: Alignment) -> None:
+    elements = [child for child in node.children if _words(child, alignment) and not child.is_point]
+    for child in elements:
+        child.target_span = (node.target_span[child.anchor != "start"],) * 2
+    for child in sorted(elements, key=lambda child: ORDER[child.anchor]):
+        child.target_span = _range(child, node, alignment)
+    for child in elements:
+        if child.needs_text and _is_empty(child) and not child.has_point:
+            _assign_word(child, node)
+    for child in node.children:
+        if child not in elements:
+            child.target_span = (_gap(child, node, alignment),) * 2
+    node.children.sort(key=lambda child: child.target_span)
+
+
+def _is_empty(node: Node) -> bool:
+    return node.target_span[0] == node.target_span[1]
+
+
+def _range(child: Node, node: Node, alignment: Alignment) -> Span:
+    """Return the target words of an element."""
+    first, last = node.target_span
+    taken = _taken(node)
+    inside = _words(child, alignment)
+    if inside and not taken and inside == _words(node, alignment):
+        return node.target_span
+    if child.anchor == "start" and any(other.anchor == "end" for other in node.children):
+        last = max(first, last - 1)
+    start, end = alignment.best_range(inside, first, last, taken, child.anchor)
+    return child.target_span if start == end else (start, end)
+
+
+def _words(node: Node, alignment: Alignment) -> set[int]:
+    """Return the source words of a node."""
+    return {
+        word
+        for word, (start, end) in enumerate(alignment.source)
+        if start < node.last and end > node.first
+    }
+
+
+def _taken(node: Node) -> set[int]:
+    """Return the target words that the children of a node have."""
+    return set[int]().union(*(range(*child.target_span) for child in node.children))
+
+
+def _assign_word(child: Node, node: Node) -> None:
+    """Give the last free word of a node to a child that may not be empty.
+
+    If no word is free, the child moves into another element, and encloses that element's content.
+    """
+    taken = _taken(node)
+    free = [word for word in range(*node.target_span) if word not in taken]
+    if free:
+        word = free[0 if child.anchor == "start" else -1]
+        child.target_span = (word, word + 1)
+        return
+    filled = [other for other in node.children if not _is_empty(other)]
+    if filled and not child.anchor:
+        node.children.remove(child)
+        child.first = filled[-1].first
+        child.last = filled[-1].last
+        filled[-1].children.append(child)
+
+
+def _gap(child: Node, node: Node, alignment: Alignment) -> int:
+    """Return the index in the target at which to insert a point or an element without words.
+
+    The index is outside of the other elements of the node.
+    """
+    before = sum(start < child.first for start, _ in alignment.source)
+    gap = alignment.best_gap(before, *node.target_span)
+    for other in node.children:
+        start, end = other.target_span
+        if start < gap < end:
+            return start if gap - start < end - gap else end
+    return gap

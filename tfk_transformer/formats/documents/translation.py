@@ -5,14 +5,16 @@ from collections import Counter
 from collections.abc import Callable, Generator, Sequence
 from typing import NamedTuple, TypeAlias, TypeVar
 
-from tfk_transformer.formats.documents.items import Document, Item, ItemType, shown_text
-from tfk_transformer.formats.documents.markup import MarkedText
-from tfk_transformer.formats.documents.placement import place_markup
-from tfk_transformer.formats.documents.protection import (
+from tfk_transformer.formats.documents.items import (
+    Document,
+    Item,
+    ItemType,
     number_spans,
     placeholder_spans,
     protect_spans,
+    shown_text,
 )
+from tfk_transformer.formats.documents.markup import MarkedText, place_markup
 from tfk_transformer.formats.documents.results import DocumentSentence, DocumentTranslation
 from tfk_transformer.formats.documents.sentences import Segment, halves, sentences
 from tfk_transformer.formats.documents.verification import (
@@ -21,7 +23,7 @@ from tfk_transformer.formats.documents.verification import (
     written_pieces,
 )
 from tfk_transformer.formats.documents.writing import PartWriter
-from tfk_transformer.formats.records import one_line
+from tfk_transformer.formats.lines import one_line
 from tfk_transformer.text.alignment import Alignment, TranslatedText, align, split_copied_words
 from tfk_transformer.text.road import Sentences
 

@@ -48,13 +48,9 @@ def word_gap(text: str, words: Sequence[Span], index: int) -> WordGap:
 
 
 class PartWriter:
-    """Writes the translation of a part of a document.
+    """Writes `target`, the translation of a part whose markup is placed, with this markup.
 
-    Args:
-        marked: the part. The target spans of its nodes are set.
-        target: the translation.
-        alignment: the alignment of `marked.text` and `target`.
-        document: the document.
+    `alignment` is the alignment of `marked.text` and `target`.
     """
 
     def __init__(
@@ -76,11 +72,9 @@ class PartWriter:
         }
 
     def written(self, escape: Escape, is_spaced: bool = False) -> str:
-        """Return the translation with its markup.
+        """Return the translation with its markup, its texts written by `escape`.
 
-        Args:
-            escape: (text, the markup that follows it, or "") -> the text in the document's format.
-            is_spaced: whether elements that may not be empty never touch a word or each other.
+        With `is_spaced`, elements that may not be empty never touch a word or each other.
         """
         pieces: list[Piece] = []
         done = 0
@@ -95,23 +89,15 @@ class PartWriter:
         return "".join(_escape_texts(pieces, escape))
 
     def _text_pieces(self, start: int, end: int) -> Iterator[Piece]:
-        """Yield the characters [start:end] of the translation."""
-        done = start
-        for position in range(start, end) if self._forms else ():
-            if position in self._forms:
-                yield (False, self._target[done:position])
-                yield (True, self._forms[position])
-                done = position + 1
-        yield (False, self._target[done:end])
+        """Yield the characters [start:end] of the translation, some in the form of the source."""
+        for position in range(start, end):
+            form = self._forms.get(position)
+            yield (False, self._target[position]) if form is None else (True, form)
 
     def _markup_gap(self, word: int, is_spaced: bool) -> Gap:
         """Return the markup and the blanks before a target word.
 
         The blanks are as in the source where the markup and the words around it are.
-
-        Args:
-            word: the index of the target word.
-            is_spaced: as in `written`.
         """
         events = self._events[word]
         position = self._positions[events[0]]
@@ -122,13 +108,9 @@ class PartWriter:
         return _spaced(events, word_gap(self._target, self._alignment.target, word), is_spaced)
 
     def _markup_piece(self, entry: MarkupEvent | str, pieces: Sequence[Piece]) -> Piece:
-        """Return the piece of an entry of a gap.
+        """Return the piece of an entry of a gap, which follows other pieces.
 
         A link whose label is its key gets the key if it has another label.
-
-        Args:
-            entry: the entry.
-            pieces: the pieces before it.
         """
         if isinstance(entry, str):
             return (entry != " ", entry)
@@ -147,12 +129,9 @@ class PartWriter:
     def _is_like_source(self, word: int, position: int) -> bool:
         """Return whether the words around a gap are the translations of those around a source gap.
 
-        The blank that the model reads, the one that it writes, and the scripts of the words must
-        also be alike.
-
-        Args:
-            word: the index of the target word after the gap.
-            position: the position of the gap in the source.
+        The gaps are the one before a target word and the one at a position of the source. The blank
+        that the model reads, the one that it writes, and the scripts of the words must also be
+        alike.
         """
         words = self._alignment.source
         right = bisect.bisect_left(words, (position, 0))
@@ -167,14 +146,9 @@ class PartWriter:
 
 
 def copied_forms(marked: MarkedText, target: str) -> dict[int, str]:
-    """Return the form in the document of each character that the model copied.
+    """Return the form in the document, such as "&copy;", of each character that the model copied.
 
-    Args:
-        marked: the source.
-        target: the translation.
-
-    Returns:
-        The form at each position of the translation that has one, such as "&copy;".
+    The keys are positions in the translation.
     """
     forms: dict[int, str] = {}
     if not marked.forms:
@@ -215,11 +189,13 @@ def _copied_characters(source: str, target: str) -> Iterator[tuple[int, int]]:
 
 def _escape_texts(pieces: Iterable[Piece], escape: Escape) -> Iterator[str]:
     """Yield the pieces. Adjacent pieces of text are joined and escaped together."""
-    text = ""
+    text: list[str] = []
     for is_written, piece in [*pieces, (True, "")]:
         if is_written:
-            yield from (escape(text, piece), piece)
-        text = "" if is_written else text + piece
+            yield from (escape("".join(text), piece), piece)
+            text.clear()
+        else:
+            text.append(piece)
 
 
 def _events(root: Node) -> Iterator[tuple[int, MarkupEvent]]:
@@ -242,11 +218,6 @@ def _spaced(events: Sequence[MarkupEvent], around: WordGap, is_spaced: bool) -> 
     """Return markup with the blanks between two words.
 
     Blanks are outside of elements. A point has a blank next to it if it has one in the source.
-
-    Args:
-        events: the markup.
-        around: the words, and the translation's blank between them.
-        is_spaced: as in `PartWriter.written`.
     """
     points = [index for index, event in enumerate(events) if event.type == "point"]
     blanks: set[int] = set()  # the indices of events with a blank before them
@@ -270,27 +241,20 @@ def _spaced(events: Sequence[MarkupEvent], around: WordGap, is_spaced: bool) -> 
 
 
 def _has_blank(neighbor: str, around: WordGap, is_after: bool) -> bool:
-    """Return whether there is a blank between a point and the word on one side of it.
+    """Return whether there is a blank between a point and the word before or after it.
 
-    Args:
-        neighbor: the character on that side of the point in the source.
-        around: the words around the point, and the translation's blank between them.
-        is_after: whether the side is the one after the point.
+    `neighbor` is the character on that side of the point in the source.
     """
     near, far = (around.right, around.left) if is_after else (around.left, around.right)
     if not near:
         return False
     if neighbor == " ":
-        return bool(around.blank) or not far or near.isalnum() or _takes_blank(near, is_after)
+        takes_blank = (
+            unicodedata.category(near) in ("Ps", "Pi") if is_after else near in CLOSING_MARKS
+        )
+        return bool(around.blank) or not far or near.isalnum() or takes_blank
     is_word = neighbor.isalnum() and is_unspaced(neighbor) == is_unspaced(near)
     return bool(around.blank) and near.isalnum() and not is_word
-
-
-def _takes_blank(mark: str, is_after: bool) -> bool:
-    """Return whether a mark may have a blank on the side of a point that is before or after it."""
-    if is_after:
-        return unicodedata.category(mark) in ("Ps", "Pi")
-    return mark in CLOSING_MARKS
 
 
 def _run_length(events: Iterable[MarkupEvent], type: str) -> int:

@@ -7,8 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from tfk_transformer.formats.documents.results import DocumentTranslation
-from tfk_transformer.formats.reading.html_elements import is_marked
-from tfk_transformer.formats.reading.html_parser import HtmlParser, HtmlToken
+from tfk_transformer.formats.reading.html_parser import HtmlParser, HtmlToken, is_marked
 
 READ_ATTRIBUTES = {"alt", "title", "placeholder", "aria-label"}
 UNREAD_TITLES = {"link", "meta", "style"}
@@ -65,11 +64,8 @@ def translate_attributes(
 ) -> TranslatedAttributes:
     """Translate the attributes of an HTML document that people read.
 
-    Args:
-        document: the document.
-        translations: the translations of `attribute_texts`; None keeps the attributes, except for
-            the language.
-        target_language: the value of `lang` of the element `html`; None keeps it.
+    `translations` are those of `attribute_texts`; None keeps the attributes. None for
+    `target_language` keeps the `lang` of the page.
     """
     is_changed = {True: target_language is not None, False: translations is not None}
     values = [value for value in _values(document) if is_changed[value.is_language]]
@@ -112,7 +108,13 @@ def _values(document: str) -> Iterator[AttributeValue]:
 
 def _tag_values(token: HtmlToken, document: str) -> Iterator[AttributeValue]:
     """Yield the values to translate of a tag."""
-    names = _read_attributes(token)
+    names = READ_ATTRIBUTES & token.attributes.keys()
+    if token.data in UNREAD_TITLES:
+        names -= {"title"}
+    if token.data == "meta" and token.attributes.get("name", "").lower() == "description":
+        names = {"content"} & token.attributes.keys()
+    if token.data == "html":
+        names |= LANGUAGE_ATTRIBUTES & token.attributes.keys()
     tag_name = TAG_NAME.match(document, token.start)
     if not names or tag_name is None:
         return
@@ -127,15 +129,3 @@ def _tag_values(token: HtmlToken, document: str) -> Iterator[AttributeValue]:
         if any(map(str.isalpha, text)) and not TEMPLATE_START.search(text):
             is_language = name in LANGUAGE_ATTRIBUTES
             yield AttributeValue(*match.span("value"), text, is_language)
-
-
-def _read_attributes(token: HtmlToken) -> set[str]:
-    """Return the names of the attributes to translate that a tag has."""
-    names = READ_ATTRIBUTES
-    if token.data in UNREAD_TITLES:
-        names = READ_ATTRIBUTES - {"title"}
-    if token.data == "meta" and token.attributes.get("name", "").lower() == "description":
-        names = {"content"}
-    if token.data == "html":
-        names = READ_ATTRIBUTES | LANGUAGE_ATTRIBUTES
-    return names & token.attributes.keys()

@@ -3,20 +3,45 @@
 import bisect
 import io
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 import html5lib
-from html5lib._tokenizer import HTMLTokenizer
 from html5lib.constants import tokenTypes
 
-from tfk_transformer.formats.reading.html_elements import is_unchanged
+INLINE_TAGS = set(
+    "a abbr acronym b bdi bdo big cite data del dfn em font i ins label mark nobr output q rb ruby "
+    "s small span strike strong sub sup time tt u".split()
+)
+# Without text, inside a sentence.
+VOID_INLINE_TAGS = {"embed", "img", "wbr", "input", "slot"}
+# Unchanged elements inside a sentence that are read as a word.
+WORD_TAGS = set("code kbd samp var math svg object iframe audio video canvas picture".split())
+# Unchanged elements inside a sentence that have no part in it: the pronunciation of ruby text.
+ANNOTATION_TAGS = {"rp", "rt", "rtc"}
+# Unchanged blocks. Browsers read no character references in some of them.
+UNTOUCHED_TAGS = set(
+    "script style pre textarea template noscript listing noembed noframes plaintext xmp".split()
+)
+UNCHANGED_TAGS = WORD_TAGS | ANNOTATION_TAGS | UNTOUCHED_TAGS
+SENTENCE_TAGS = INLINE_TAGS | VOID_INLINE_TAGS | WORD_TAGS | ANNOTATION_TAGS
 
 TOKEN_NAMES = {number: name for name, number in tokenTypes.items()}
 # The error of the only markup without a token, `</>`.
 EMPTY_END_TAG = "expected-closing-tag-but-got-right-bracket"
 XML_START = re.compile(r"\s*<\?xml\s")
 CARRIAGE_RETURN = re.compile(r"\r\n?")
+
+
+def is_marked(attributes: Mapping[str, str]) -> bool:
+    """Return whether the author excludes an element with these attributes from translation."""
+    classes = attributes.get("class", "").split()
+    return attributes.get("translate", "").lower() == "no" or "notranslate" in classes
+
+
+def is_unchanged(name: str, attributes: Mapping[str, str]) -> bool:
+    """Return whether an element and everything inside it stays unchanged."""
+    return name in UNCHANGED_TAGS or is_marked(attributes)
 
 
 class HtmlToken(NamedTuple):
@@ -42,16 +67,29 @@ class _OneChunk(io.StringIO):
         return super().read(-1 if size else 0)
 
 
-class _Tokenizer(HTMLTokenizer):
-    """A tokenizer that tells its parser where each token ends."""
+class _RecordedTokens:
+    """html5lib's tokenizer as its parser sees it; each token is recorded with its end."""
 
-    def __init__(self, text: str, parser: "HtmlParser") -> None:
-        super().__init__(_OneChunk(text), parser=parser)
+    def __init__(self, parser: "HtmlParser", text: str) -> None:
+        self._parser = parser
+        self._tokenizer = parser.tokenizer
         self._length = len(text)
         self._is_xml = XML_START.match(text) is not None
 
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._tokenizer, name)
+
+    @property
+    def state(self) -> Any:
+        """The state of the tokenizer, which the parser sets for elements such as `script`."""
+        return self._tokenizer.state
+
+    @state.setter
+    def state(self, state: Any) -> None:
+        self._tokenizer.state = state
+
     def __iter__(self) -> Iterator[dict[str, Any]]:
-        for token in super().__iter__():
+        for token in self._tokenizer:
             yield token
             # An element without content in XML. Its name may have changed the tokenizer's state.
             is_closed = (
@@ -65,14 +103,11 @@ class _Tokenizer(HTMLTokenizer):
                 end_tag = {"type": tokenTypes["EndTag"], "data": {}, "selfClosing": False}
                 yield {**end_tag, "name": token["name"]}
             unread = self.stream.chunkSize - self.stream.chunkOffset
-            self.parser.record(token, self._length - unread, is_closed)
+            self._parser.record(token, self._length - unread, is_closed)
 
 
 class HtmlParser(html5lib.HTMLParser):
-    """A parser with a list of tokens.
-
-    Args:
-        document: an HTML document or fragment.
+    """A parser of an HTML document or fragment, with a list of its tokens.
 
     Raises:
         ValueError: if html5lib fails.
@@ -90,7 +125,7 @@ class HtmlParser(html5lib.HTMLParser):
         ]
         self._end = 0
         try:
-            self.parse(self._text, scripting=True)
+            self.parse(_OneChunk(self._text), scripting=True)
         except Exception as error:  # html5lib asserts what a few broken documents violate
             line = document.count("\n", 0, self._end) + 1
             raise ValueError(
@@ -99,8 +134,8 @@ class HtmlParser(html5lib.HTMLParser):
             ) from error
 
     def reset(self) -> None:
-        """Begin a document."""
-        self.tokenizer = _Tokenizer(self._text, self)
+        """Begin a document, whose tokenizer html5lib has just made."""
+        self.tokenizer = _RecordedTokens(self, self._text)
         super().reset()
 
     def record(self, token: dict[str, Any], end: int, is_closed: bool) -> None:

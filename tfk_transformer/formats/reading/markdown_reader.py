@@ -1,14 +1,24 @@
-"""Parse Markdown into items. markdown-it-py parses the blocks; positions come from their lines."""
+"""Markdown: its text and markup as items, and the structure that a translation may not change.
 
+markdown-it-py parses the blocks; positions come from their lines.
+"""
+
+import functools
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
+from markdown_it.rules_block.table import escapedSplit
 from markdown_it.token import Token
 
-from tfk_transformer.formats.documents.items import Item, ItemType
-from tfk_transformer.formats.reading.inline_markdown import read_inline
-from tfk_transformer.formats.reading.markdown.parser import MARKDOWN_LINE, markdown_parser
+from tfk_transformer.formats.documents.items import Document, Item, ItemType
+from tfk_transformer.formats.reading.markdown_parser import (
+    MARKDOWN_LINE,
+    markdown_parser,
+    parse_inline,
+    read_inline,
+)
 
 TASK_BOX = re.compile(r"\[[ xX]\]\s+")
 ALERT = re.compile(r"\[![\w-]+\][^\n]*(\n|$)")  # the first line of a quotation
@@ -28,6 +38,17 @@ PREFIXES: dict[tuple[str, ...], re.Pattern[str]] = {
     ("list_item_open", "paragraph_open"): TASK_BOX,
     ("blockquote_open", "paragraph_open"): ALERT,
 }
+# Read as one character: a backslash before punctuation, and the name or number of a character.
+MARKDOWN_CHARACTER = re.compile(r"\\(?=[!-/:-@\[-`{-~])|&(?=#?\w+;)")
+# The number signs after the text of a heading, which are not in the text.
+CLOSING_SEQUENCE = re.compile(r"[ \t](#+)[ \t]*(?:[\r\n]|$)")
+NO_DEFINITIONS: Mapping[str, dict[str, Any]] = MappingProxyType({})
+
+
+def read(text: str) -> Document:
+    """Parse a Markdown document."""
+    items = read_markdown(text)
+    return Document(text, items, escape_markdown, structure_within(text), encode_markdown)
 
 
 def read_markdown(document: str) -> list[Item]:
@@ -44,7 +65,7 @@ def read_markdown(document: str) -> list[Item]:
         if token.type != "inline" or not token.map or tokens[n - 1].type == "fieldlist_name_open":
             continue
         positions = _positions(token, tokens[n - 1], lines, done)
-        start, end = text_span(token.content, [before.type for before in tokens[max(0, n - 2) : n]])
+        start, end = _text_span(tokens, n)
         if positions and start < end:
             positions = positions[start : end + 1]
             inline = read_inline(token.content[start:end], env)
@@ -53,18 +74,14 @@ def read_markdown(document: str) -> list[Item]:
     return items
 
 
-def text_span(content: str, holders: Sequence[str]) -> tuple[int, int]:
-    """Return the start and the end of the text in the content of a token.
-
-    Args:
-        content: the content.
-        holders: the types of the two tokens before it.
-    """
+def _text_span(tokens: Sequence[Token], n: int) -> tuple[int, int]:
+    """Return the start and the end of the text in the content of an inline token."""
+    content = tokens[n].content
+    holders = [before.type for before in tokens[max(0, n - 2) : n]]
     prefix = PREFIXES.get(tuple(holders))
     match = prefix.match(content) if prefix else None
     attributes = HEADING_ATTRIBUTES.search(content) if holders[-1] == "heading_open" else None
-    end = attributes.start() if attributes else len(content)
-    return (match.end() if match else 0), end
+    return match.end() if match else 0, attributes.start() if attributes else len(content)
 
 
 def _positions(
@@ -72,14 +89,9 @@ def _positions(
 ) -> list[int]:
     """Return the position in the document of each character of a token's content and of its end.
 
-    Args:
-        token: the token.
-        holder: the token before it, which begins the paragraph, the heading or the cell.
-        lines: the position and the text of each line of the document.
-        done: the characters of each line that are read; changed.
-
-    Returns:
-        The positions, or an empty list if a line of the content is not in the document.
+    The list is empty if a line of the content is not in the document. `holder` is the token before,
+    which begins the paragraph, the heading or the cell. `lines` are the position and the text of
+    each line of the document, of which `done` characters are read.
     """
     positions: list[int] = []
     for number, content in enumerate(token.content.split("\n"), (token.map or [0])[0]):
@@ -97,10 +109,7 @@ def _positions(
 
 
 def _columns(content: str, line: str, holder: Token, done: int) -> list[int]:
-    """Return the column in a line of each character of some content.
-
-    The list is empty if the content is not in the line.
-    """
+    """Return the column in a line of each character of the content; [] if it is not there."""
     if holder.type in ("th_open", "td_open"):
         groups = (r"(\\?\|)" if c == "|" else f"({re.escape(c)})" for c in content)
         match = re.compile("".join(groups)).search(line, done)
@@ -120,13 +129,64 @@ def _move(item: Item, positions: Sequence[int]) -> Item:
 
 
 def escape_markdown(text: str, following: str = "") -> str:
-    """Return a text as Markdown, with all of its characters that could be markup escaped.
-
-    Args:
-        text: the text.
-        following: the markup that follows it.
-    """
+    """Return a text as Markdown, with all of its characters that could be markup escaped."""
     escaped = SPECIAL.sub(r"\\\g<0>", BLANKS.sub(" ", text))
     if escaped.endswith("!") and following.startswith("["):
         escaped = f"{escaped[:-1]}\\!"
     return TEXT_START.sub(r"\1\3\5\\\2\4\6", escaped)
+
+
+def encode_markdown(text: str) -> str:
+    """Return a text as Markdown in which each character is read as itself, or as markup."""
+    return MARKDOWN_CHARACTER.sub(r"\\\g<0>", text)
+
+
+def structure_within(document: str) -> Callable[[str], list[str]]:
+    """Return `markdown_structure` for passages of a document, which can use its definitions."""
+    env: dict[str, Any] = {}
+    markdown_parser().parse(document, env)
+    return functools.partial(markdown_structure, definitions=env.get("references", {}))
+
+
+def markdown_structure(
+    document: str, definitions: Mapping[str, dict[str, Any]] = NO_DEFINITIONS
+) -> list[str]:
+    """Return the blocks, inline elements and definitions of a Markdown document, in its order.
+
+    Each block has its nesting and type, and its content if a translation may not change it. The
+    strings of inline elements begin with "inline ". `definitions` are the parser's link definitions
+    that are not in the document.
+    """
+    references = {**definitions}
+    env: dict[str, Any] = {"references": references}
+    lines = [match[0] for match in MARKDOWN_LINE.finditer(document)]
+    structure: list[str] = []
+    tokens = markdown_parser().parse(document.removeprefix("\ufeff"), env)
+    for n, token in enumerate(tokens):
+        if token.type == "inline":
+            start, end = _text_span(tokens, n)
+            structure += [f"syntax {token.content[:start]}", f"syntax {token.content[end:]}"]
+            structure += [
+                _described("inline", mark)
+                for mark in parse_inline(token.content[start:end], env)
+                if mark.nesting >= 0 and mark.type not in ("softbreak", "text_special")
+            ]
+        elif token.type == "heading_open" and token.markup.startswith("#") and token.map:
+            closing = CLOSING_SEQUENCE.search(lines[token.map[0]])
+            structure.append(f"{_block(token)} {closing[1] if closing else ''}")
+        elif token.type == "tr_open" and token.map:  # cells after the last column are not shown
+            structure.append(f"{token.level} tr {len(escapedSplit(lines[token.map[0]].strip()))}")
+        elif token.nesting >= 0:
+            structure.append(_block(token))
+    defined = [(label, references[label]) for label in references if label not in definitions]
+    defined += [(value["label"], value) for value in env.get("duplicate_refs", [])]
+    return structure + [f"definition {label} {it['href']} {it['title']}" for label, it in defined]
+
+
+def _block(token: Token) -> str:
+    return _described(str(token.level), token, token.tag, token.info)
+
+
+def _described(prefix: str, token: Token, *facts: Any) -> str:
+    facts = (*facts, token.meta.get("label", ""), token.attrs, token.content)
+    return " ".join([prefix, token.type, *(str(fact) for fact in facts if fact)])

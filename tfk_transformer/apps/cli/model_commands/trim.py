@@ -20,8 +20,7 @@ from tfk_transformer.apps.cli.arguments import (
 )
 from tfk_transformer.apps.cli.progress import steps
 from tfk_transformer.atomic_write import lock
-from tfk_transformer.formats.lines import LineReader
-from tfk_transformer.formats.records import Texts
+from tfk_transformer.formats.lines import LineReader, Texts
 from tfk_transformer.runtime_environment import load_tensorflow
 
 VOCABULARY = "Vocabulary"  # title of a group of options in the help

@@ -23,8 +23,7 @@ from tfk_transformer.apps.cli.arguments import (
     search_settings,
 )
 from tfk_transformer.apps.cli.progress import steps
-from tfk_transformer.apps.cli.text_lines import write_lines
-from tfk_transformer.apps.cli.text_output import check_output
+from tfk_transformer.apps.cli.text_output import check_output, write_lines
 
 EXAMPLES = """
 tfk-transformer evaluate numbers --data numbers:en-de

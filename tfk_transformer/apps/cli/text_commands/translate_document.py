@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -25,9 +25,16 @@ from tfk_transformer.apps.cli.arguments import (
     search_settings,
 )
 from tfk_transformer.apps.cli.terminal import print_line
+from tfk_transformer.apps.cli.text_options import option
 from tfk_transformer.apps.cli.text_output import check_output
 from tfk_transformer.atomic_write import atomic_write
 from tfk_transformer.config.words import escape_controls
+from tfk_transformer.formats.registry import (
+    DOCUMENT_FORMATS,
+    DOCUMENT_SUFFIXES,
+    DOCUMENTS,
+    listed,
+)
 
 if TYPE_CHECKING:
     from tfk_transformer.formats.documents.results import DocumentTranslation
@@ -36,24 +43,9 @@ STANDARD_INPUT = Path("-")
 BYTE_ORDER_MARK = "\ufeff"
 
 
-class DocumentFormat(StrEnum):
-    """The format of a document."""
-
-    TEXT = "text"
-    MARKDOWN = "markdown"
-    HTML = "html"
-
-
-FORMAT_BY_SUFFIX = {
-    ".txt": DocumentFormat.TEXT,
-    ".text": DocumentFormat.TEXT,
-    "": DocumentFormat.TEXT,
-    ".md": DocumentFormat.MARKDOWN,
-    ".markdown": DocumentFormat.MARKDOWN,
-    ".html": DocumentFormat.HTML,
-    ".htm": DocumentFormat.HTML,
-    ".xhtml": DocumentFormat.HTML,
-}
+# The members are those of the table of formats, which a type checker cannot read.
+DocumentFormat = StrEnum("DocumentFormat", [*DOCUMENT_FORMATS])  # type: ignore[misc]
+FILES = listed(f"{format.title} ({format.suffixes[0]})" for format in DOCUMENTS)
 EXAMPLES = """
 tfk-transformer translate-document numbers-files/translate.onnx notes.txt
 tfk-transformer translate-document numbers notes.md --output notes.de.md
@@ -64,100 +56,48 @@ tfk-transformer translate-document numbers notes.html --json
 """
 
 
-class SourceDocument(NamedTuple):
-    """A document to translate."""
-
-    text: str
-    format: DocumentFormat
-    output: Path | None  # None: standard output
+HELP = {
+    "files": f"UTF-8 documents: {FILES}. - is standard input.",
+    "format": f"The format of FILE: {listed(DOCUMENT_FORMATS)}. Default: by the suffix of FILE; "
+    f"{DOCUMENT_SUFFIXES['']} for standard input.",
+    "language": "The language of FILE, such as de, for splitting FILE into sentences. Default: the "
+    "source language of MODEL, or English.",
+    "lines": "Treat each line of a plain text as a paragraph. Without this option, blank lines "
+    "separate paragraphs.",
+    "attributes": "Also translate the attributes of HTML that people read: alt, title, "
+    "placeholder, aria-label, and the description of the page.",
+    "target_language": "The language of the translation, such as de, to write in <html lang>.",
+    "output": "The file for the translation, or the folder for the translations of several "
+    "documents. Default: standard output.",
+    "as_json": "Print one JSON object: the translation, and the positions of every sentence in "
+    "both documents.",
+    "attention_layer": "The layer of the decoder whose attention places markup, from 0; -1 is the "
+    "last. Default: the mean of all layers.",
+}
 
 
 def command(
     model: Model,
-    files: Annotated[
-        list[Path],
-        typer.Argument(
-            metavar="FILE",
-            help="UTF-8 documents: plain text (.txt), Markdown (.md) or HTML (.html). - is "
-            "standard input.",
-        ),
-    ],
+    files: Annotated[list[Path], typer.Argument(metavar="FILE", help=HELP["files"])],
     format: Annotated[
-        DocumentFormat | None,
-        typer.Option(
-            metavar="FORMAT",
-            help="The format of FILE: text, markdown or html. Default: by the suffix of FILE; text "
-            "for standard input.",
-            rich_help_panel=INPUT,
-        ),
+        DocumentFormat | None, option(INPUT, HELP["format"], metavar="FORMAT")
     ] = None,
-    language: Annotated[
-        str | None,
-        typer.Option(
-            metavar="CODE",
-            help="The language of FILE, such as de, for splitting FILE into sentences. Default: "
-            "the source language of MODEL, or English.",
-            rich_help_panel=INPUT,
-        ),
-    ] = None,
-    lines: Annotated[
-        bool,
-        typer.Option(
-            "--lines",
-            help="Treat each line of a plain text as a paragraph. Without this option, blank lines "
-            "separate paragraphs.",
-            rich_help_panel=INPUT,
-        ),
-    ] = False,
-    attributes: Annotated[
-        bool,
-        typer.Option(
-            "--attributes",
-            help="Also translate the attributes of HTML that people read: alt, title, placeholder, "
-            "aria-label, and the description of the page.",
-            rich_help_panel=INPUT,
-        ),
-    ] = False,
+    language: Annotated[str | None, option(INPUT, HELP["language"], metavar="CODE")] = None,
+    lines: Annotated[bool, option(INPUT, HELP["lines"], "--lines")] = False,
+    attributes: Annotated[bool, option(INPUT, HELP["attributes"], "--attributes")] = False,
     target_language: Annotated[
-        str | None,
-        typer.Option(
-            metavar="CODE",
-            help="The language of the translation, such as de, to write in <html lang>.",
-            rich_help_panel=OUTPUT,
-        ),
+        str | None, option(OUTPUT, HELP["target_language"], metavar="CODE")
     ] = None,
     output: Annotated[
-        Path | None,
-        typer.Option(
-            "--output",
-            "-o",
-            metavar="FILE",
-            help="The file for the translation, or the folder for the translations of several "
-            "documents. Default: standard output.",
-            rich_help_panel=OUTPUT,
-        ),
+        Path | None, option(OUTPUT, HELP["output"], "--output", "-o", metavar="FILE")
     ] = None,
     force: Force = False,
-    as_json: Annotated[
-        bool,
-        typer.Option(
-            "--json",
-            help="Print one JSON object: the translation, and the positions of every sentence in "
-            "both documents.",
-            rich_help_panel=OUTPUT,
-        ),
-    ] = False,
+    as_json: Annotated[bool, option(OUTPUT, HELP["as_json"], "--json")] = False,
     beam_size: BeamSize = None,
     setting: Settings = None,
     glossary: GlossaryFile = None,
     attention_layer: Annotated[
-        int | None,
-        typer.Option(
-            metavar="N",
-            help="The layer of the decoder whose attention places markup, from 0; -1 is the last. "
-            "Default: the mean of all layers.",
-            rich_help_panel=SEARCH,
-        ),
+        int | None, option(SEARCH, HELP["attention_layer"], metavar="N")
     ] = None,
 ) -> None:
     """Translate documents sentence by sentence, and keep their markup.
@@ -170,15 +110,13 @@ def command(
     for path in outputs:
         check_output(path, force)
     check_settings(model, settings)
-    documents = [
-        _read_document(file, format, path) for file, path in zip(files, outputs, strict=True)
-    ]
+    documents = [_read_document(file, format) for file in files]
     translator = open_translator(model)
-    for document in documents:
-        text = document.text.removeprefix(BYTE_ORDER_MARK)
+    for (document, name), path in zip(documents, outputs, strict=True):
+        text = document.removeprefix(BYTE_ORDER_MARK)
         translation = translator.translate_document(
             text,
-            document.format,
+            name,
             language=language,
             lines=lines,
             attention_layer=attention_layer,
@@ -187,16 +125,11 @@ def command(
             **settings,
             **terms,
         )
-        byte_order_mark = document.text[: len(document.text) - len(text)]
-        _write(translation, byte_order_mark, document.output, as_json)
+        _write(translation, document[: len(document) - len(text)], path, as_json)
 
 
 def _outputs(files: Sequence[Path], output: Path | None, as_json: bool) -> list[Path | None]:
-    """Return the output of each document; of several, a file of the same name in a folder.
-
-    Raises:
-        ValueError: if several documents have no folder, equal names, or one JSON object.
-    """
+    """Return the output of each document; of several, a file of the same name in a folder."""
     if len(files) == 1:
         return [output]
     count = len(files)
@@ -217,14 +150,7 @@ def _outputs(files: Sequence[Path], output: Path | None, as_json: bool) -> list[
 def _write(
     translation: "DocumentTranslation", byte_order_mark: str, output: Path | None, as_json: bool
 ) -> None:
-    """Write a translation, and print a warning if some of its sentences are those of the source.
-
-    Args:
-        translation: the translation.
-        byte_order_mark: the beginning of the document.
-        output: the file; None is standard output.
-        as_json: whether to write the positions of sentences.
-    """
+    """Write a translation, and print a warning if some of its sentences are those of the source."""
     sentences = translation.sentences
     result = byte_order_mark + translation.text
     if as_json:
@@ -232,11 +158,13 @@ def _write(
         result = (
             f"{json.dumps({'text': translation.text, 'sentences': rows}, ensure_ascii=False)}\n"
         )
-    if output is None:
-        _print_document(result)
-    else:
+    if output is not None:
         with atomic_write(output) as new:
             new.write_bytes(result.encode("utf-8"))
+    elif sys.stdout.isatty():
+        sys.stdout.write(escape_controls(result))
+    else:
+        typer.echo(result.encode("utf-8"), nl=False)
     if kept := sum(sentence.keeps_source for sentence in sentences):
         file = "" if output is None else f" of {output}"
         print_line(
@@ -245,35 +173,22 @@ def _write(
         )
 
 
-def _print_document(document: str) -> None:
-    if sys.stdout.isatty():
-        sys.stdout.write(escape_controls(document))
-    else:
-        typer.echo(document.encode("utf-8"), nl=False)
-
-
-def _read_document(
-    file: Path, format: DocumentFormat | None, output: Path | None
-) -> SourceDocument:
-    """Return a document, by default with the format of its suffix.
-
-    Raises:
-        ValueError: if the file is missing, is not UTF-8, or has an unknown suffix.
-    """
+def _read_document(file: Path, format: str | None) -> tuple[str, str]:
+    """Return a document and its format, by default that of its suffix."""
     if file == STANDARD_INPUT:
         document = _decode(sys.stdin.buffer.read(), "standard input")
-        return SourceDocument(document, format or DocumentFormat.TEXT, output)
+        return document, format or DOCUMENT_SUFFIXES[""]
     if not file.exists():
         raise ValueError(f"FILE: expected a document, got {file}, which does not exist.")
     if file.is_dir():
         raise ValueError(f"FILE: expected a document, got the folder {file}; name a file in it.")
-    format = format or FORMAT_BY_SUFFIX.get(file.suffix.lower())
+    format = format or DOCUMENT_SUFFIXES.get(file.suffix.lower())
     if format is None:
         raise ValueError(
-            f"FILE: expected one of the suffixes {', '.join(filter(None, FORMAT_BY_SUFFIX))}, got "
+            f"FILE: expected one of the suffixes {', '.join(filter(None, DOCUMENT_SUFFIXES))}, got "
             f"{file}; give --format."
         )
-    return SourceDocument(_decode(file.read_bytes(), str(file)), format, output)
+    return _decode(file.read_bytes(), str(file)), format
 
 
 def _decode(content: bytes, name: str) -> str:

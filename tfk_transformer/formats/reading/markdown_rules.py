@@ -1,12 +1,14 @@
-"""Block rules for Markdown's dialects: MyST, MkDocs, Hugo, Jekyll, VitePress.
+"""Rules for the dialects of Markdown: MyST, MkDocs, Hugo, Jekyll, VitePress.
 
 Lines that are syntax become tokens of the type "syntax", which stay unchanged.
 """
 
 import re
 
+from markdown_it.common.utils import normalizeReference
 from markdown_it.ruler import RuleOptionsType
 from markdown_it.rules_block import StateBlock
+from markdown_it.rules_inline import StateInline
 
 FRONT_MATTER = re.compile(
     r"---[ \t]*\n(?:.*\n)*?(?:---|\.\.\.)[ \t]*(?:\n|\Z)"  # YAML
@@ -50,6 +52,35 @@ DEFINITION = re.compile(r":[ ]{3,}(?=\S)")
 COMMENT = re.compile(r"%(?:\s.*)?")
 # What these blocks end without a blank line.
 ENDS: RuleOptionsType = {"alt": ["paragraph", "reference", "blockquote", "list", "footnote_def"]}
+
+UNCHANGED = {
+    # Read as a word of a sentence. The lengths bound the time of a search.
+    "unchanged_word": re.compile(
+        r"""
+        \{\{[<%].{,1000}?[>%]\}\}              # a shortcode of Hugo
+        | \{\{[^{}]*\}\}                       # a variable of a template
+        | \{%.{,1000}?%\}                      # a tag of a template
+        | \{[\w:+.-]+\}                        # a role of MyST
+          (?P<ticks>`+)(?!`).{,1000}?(?<!`)(?P=ticks)(?!`)
+        | \$\$(?:[^$\\`]|\\.)+\$\$(?!\w)       # a formula, as GitHub reads it
+        | (?<![\w$])\$(?![\s$])(?:[^$\\`\n]|\\.)+(?<!\s)\$(?![\w$])
+        | \+\+[\w"+-]+\+\+                     # keys of PyMdown
+        """,
+        re.VERBOSE | re.DOTALL,
+    ),
+    # Without a meaning in the sentence.
+    "unchanged_mark": re.compile(
+        r"""
+        \[\^[^\s\]]{1,200}\]                                # a footnote mark
+        | \{:?[ ]*[#.][\w-][^{}\n]*\}                       # attributes: an id or a class at first
+        | \{:?[ ]*[\w-]+=[^{}\n]*\}
+        | (?<![\w:]):(?:[a-z][\w+-]*|[+-]1):(?!\w)          # an emoji or an icon
+        """,
+        re.VERBOSE,
+    ),
+}
+BLANK = re.compile(r"\s")
+KEY = re.compile(r"(?P<break>\n?)\[(?P<key>[^\[\]]*)\]")
 
 
 def line_text(state: StateBlock, line: int) -> str:
@@ -177,18 +208,12 @@ def _indented_end(state: StateBlock, start: int, end: int, indent: int) -> int:
 
 def _tokenize(state: StateBlock, start: int, end: int, indent: int) -> None:
     """Parse the lines [start:end] as the content of a block."""
-    limit = state.lineMax
-    parent = state.parentType
-    outer_indent = state.blkIndent
-    state.lineMax = end
-    state.blkIndent = indent
-    state.parentType = "container"
+    outer = (state.lineMax, state.parentType, state.blkIndent)
+    state.lineMax, state.parentType, state.blkIndent = end, "container", indent
     state.push("container_open", "", 1).map = [start, end]
     state.md.block.tokenize(state, start, end)
     state.push("container_close", "", -1)
-    state.lineMax = limit
-    state.parentType = parent
-    state.blkIndent = outer_indent
+    state.lineMax, state.parentType, state.blkIndent = outer
     state.line = end
 
 
@@ -198,3 +223,47 @@ def _push_syntax(state: StateBlock, start: int, end: int) -> None:
     token.map = [start, end]
     token.content = state.getLines(start, end, state.blkIndent, False).rstrip()
     state.line = end
+
+
+def unchanged(state: StateInline, silent: bool) -> bool:
+    """Parse text that a translation may not change."""
+    for token_type, pattern in UNCHANGED.items():
+        match = pattern.match(state.src, state.pos, state.posMax)
+        if match is not None:
+            if not silent:
+                state.push(token_type, "", 0).content = match[0]
+            state.pos = match.end()
+            return True
+    return False
+
+
+def reference(state: StateInline, silent: bool) -> bool:
+    """Parse `[text][key]` and `[key][]` whose definitions are elsewhere.
+
+    A name, as in `[package.Class][]`, stays unchanged. Between text and key can be a line break, as
+    Python-Markdown allows, if the key is defined.
+    """
+    if state.src[state.pos] != "[":
+        return False
+    start = state.pos + 1
+    end = state.md.helpers.parseLinkLabel(state, state.pos, True)
+    match = KEY.match(state.src, end + 1, state.posMax) if end > start else None
+    if match is None:
+        return False
+    label = normalizeReference(state.src[start:end])
+    definitions = state.env.get("references", {})
+    if match["break"]:
+        if label in definitions or normalizeReference(match["key"]) not in definitions:
+            return False
+    if not silent and not match["key"] and not BLANK.search(state.src, start, end):
+        state.push("unchanged_word", "", 0).content = state.src[state.pos : match.end()]
+    elif not silent:
+        limit = state.posMax
+        state.pos, state.posMax = start, end
+        token = state.push("link_open", "a", 1)
+        token.attrs = {"key": normalizeReference(match["key"]) or label}
+        state.md.inline.tokenize(state)
+        state.push("link_close", "a", -1)
+        state.posMax = limit
+    state.pos = match.end()
+    return True

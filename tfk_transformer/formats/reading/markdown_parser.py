@@ -1,0 +1,219 @@
+"""A parser of Markdown: CommonMark, GitHub's tables, and dialects; its inline tokens as items."""
+
+import collections
+import functools
+import re
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from markdown_it import MarkdownIt
+from markdown_it.common.html_blocks import block_names
+from markdown_it.rules_inline import StateInline
+from markdown_it.token import Token
+from mdit_py_plugins.amsmath import amsmath_plugin
+from mdit_py_plugins.deflist import deflist_plugin
+from mdit_py_plugins.dollarmath import dollarmath_plugin
+from mdit_py_plugins.field_list import fieldlist_plugin
+from mdit_py_plugins.footnote import footnote_plugin
+
+from tfk_transformer.formats.documents.items import STAND_IN, Item, ItemType, Mark, pair_elements
+from tfk_transformer.formats.reading import markdown_rules
+from tfk_transformer.formats.reading.html_parser import (
+    ANNOTATION_TAGS,
+    INLINE_TAGS,
+    UNTOUCHED_TAGS,
+    WORD_TAGS,
+    HtmlParser,
+    HtmlToken,
+    is_unchanged,
+)
+
+MARKDOWN_LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n|$)")  # the line ends of CommonMark
+BLOCK_TAGS = ({"br", *block_names} | UNTOUCHED_TAGS) - WORD_TAGS  # they end a sentence
+NOT_WORDS = {"image", "unchanged_mark"}  # unchanged tokens that a sentence does not need
+
+InlineRule = Callable[[StateInline, bool], bool]
+
+
+class _Parser(MarkdownIt):
+    """A parser that accepts every link, because nothing is displayed."""
+
+    def validateLink(self, url: str) -> bool:
+        """Return whether a URL is the target of a link."""
+        return True
+
+
+@functools.cache
+def markdown_parser() -> MarkdownIt:
+    """Return the parser. `parse_inline` parses the content of its inline tokens."""
+    md = _Parser("commonmark").enable(["table", "strikethrough"])
+    md.core.ruler.enableOnly(["normalize", "block"])
+    md.use(footnote_plugin, inline=False, move_to_end=False)
+    md.use(deflist_plugin).use(amsmath_plugin)
+    md.use(fieldlist_plugin).use(dollarmath_plugin)
+    md.disable("math_inline")  # `unchanged` knows it, as GitHub does
+    block = md.block.ruler
+    block.before("table", "front_matter", markdown_rules.front_matter)
+    block.before("table", "directive", markdown_rules.directive, markdown_rules.ENDS)
+    block.before("table", "indented", markdown_rules.indented, markdown_rules.ENDS)
+    block.before("table", "syntax", markdown_rules.syntax, markdown_rules.ENDS)
+    block.before("table", "comment", markdown_rules.comment)
+    block.before("fieldlist", "definition", markdown_rules.definition)
+    inline = md.inline.ruler
+    inline.before("escape", "unchanged", markdown_rules.unchanged)
+    inline.after("link", "reference", markdown_rules.reference)
+    for name, rule in zip(inline.get_active_rules(), inline.getRules(""), strict=True):
+        if name != "text":
+            inline.at(name, _with_spans(name, rule))
+    return md
+
+
+def _with_spans(name: str, rule: InlineRule) -> InlineRule:
+    """Return an inline rule that writes the span in the text into `meta` of its tokens."""
+
+    def apply(state: StateInline, silent: bool) -> bool:
+        start = state.pos
+        count = len(state.tokens)
+        applied = rule(state, silent)
+        if applied and not silent:
+            _set_spans(name, state, start, count)
+        return applied
+
+    return apply
+
+
+def _set_spans(name: str, state: StateInline, start: int, count: int) -> None:
+    """Set the spans of the tokens after the first `count`, which a rule made.
+
+    Text before them can be a token too, and a rule can have made none.
+    """
+    end = state.pos
+    tokens = state.tokens[count:]
+    if name in ("emphasis", "strikethrough"):
+        for token in reversed(tokens):  # a token for each delimiter
+            if end > start:
+                token.meta["span"] = (end - len(token.content), end)
+                end -= len(token.content)
+    elif name in ("link", "reference") and tokens[-1].nesting:
+        opening = next(token for token in tokens if token.nesting > 0)
+        opening.meta["span"] = (start, start + 1)
+        label_end = state.md.helpers.parseLinkLabel(state, start, True)
+        tokens[-1].meta["span"] = (label_end, end)
+        if state.src[label_end:end] in ("]", "][]"):  # the label is the key
+            tokens[-1].meta["key"] = " ".join(state.src[start + 1 : label_end].split())
+    elif tokens and tokens[-1].type != "text":
+        tokens[-1].meta["span"] = (start, end)
+
+
+def parse_inline(text: str, env: dict[str, Any]) -> list[Token]:
+    """Return the tokens of inline Markdown other than text, by their start.
+
+    Each has `meta["span"]`, its start and end in the text. Of elements, these are the spans of the
+    characters before and after their content. `env` is the environment of the parsed document,
+    which has its definitions.
+    """
+    md = markdown_parser()
+    parsed = md.inline.parse(text, md, env, [])
+    tokens = [token for token in parsed if token.type != "text" and "span" in token.meta]
+    for token in tokens:
+        start, end = token.meta["span"]
+        # Two delimiters are one mark, whose inner one has the token.
+        start -= token.type == "strong_open"
+        end += token.type == "strong_close"
+        token.meta["span"] = (start, end)
+    return sorted(tokens, key=lambda token: token.meta["span"][0])
+
+
+def read_inline(text: str, env: dict[str, Any]) -> list[Item]:
+    """Return the items of the content of a paragraph, a heading or a cell; see `parse_inline`."""
+    tokens = parse_inline(text, env)
+    ends = _unchanged_ends(tokens)
+    marks: list[Mark] = []
+    done = 0
+    n = 0
+    while n < len(tokens):
+        start, end = tokens[n].meta["span"]
+        if start > done:
+            marks.append(Mark(Item(ItemType.TEXT, done, start, text[done:start])))
+        last = ends.get(n, n)
+        if last > n:
+            end = tokens[last].meta["span"][1]
+            marks.append(_unchanged_mark(_tag(tokens[n].content).data, start, end))
+        elif _is_attribute(tokens[n], start, marks):
+            item = marks[-1].item
+            explicit = item.explicit and item.explicit + tokens[n].content
+            marks[-1] = marks[-1]._replace(item=item._replace(end=end, explicit=explicit))
+        else:
+            marks.append(_mark(tokens[n], start, end))
+        done = end
+        n = last + 1
+    if done < len(text):
+        marks.append(Mark(Item(ItemType.TEXT, done, len(text), text[done:])))
+    return pair_elements(marks)
+
+
+def _is_attribute(token: Token, start: int, marks: Sequence[Mark]) -> bool:
+    """Return whether a token has the attributes of the link or the point before it."""
+    return (
+        token.type == "unchanged_mark"
+        and token.content.startswith("{")
+        and bool(marks)
+        and marks[-1].item.end == start
+        and marks[-1].item.type in (ItemType.CLOSE, ItemType.POINT)
+    )
+
+
+@functools.lru_cache(maxsize=1000)
+def _tag(raw: str) -> HtmlToken:
+    """Return a tag or a comment."""
+    return HtmlParser(raw).tokens[0]
+
+
+def _unchanged_ends(tokens: Sequence[Token]) -> dict[int, int]:
+    """Return the indices of the tags of each element of HTML that stays unchanged: start to end."""
+    ends: dict[int, int] = {}
+    waiting = collections.defaultdict[str, list[int]](list)  # start tags, by the element's name
+    for n, token in enumerate(tokens):
+        if token.type != "html_inline":
+            continue
+        tag = _tag(token.content)
+        if tag.type == "StartTag":
+            waiting[tag.data].append(n)
+        elif tag.type == "EndTag" and waiting[tag.data]:
+            start = waiting[tag.data].pop()
+            if is_unchanged(tag.data, _tag(tokens[start].content).attributes):
+                ends[start] = n
+    return ends
+
+
+def _unchanged_mark(name: str, start: int, end: int) -> Mark:
+    """Return the item of an element of HTML that stays unchanged."""
+    if name in BLOCK_TAGS:
+        return Mark(Item(ItemType.BREAK, start, end))
+    return Mark(Item(ItemType.POINT, start, end, "" if name in ANNOTATION_TAGS else STAND_IN))
+
+
+def _mark(token: Token, start: int, end: int) -> Mark:
+    if token.nesting:
+        name = token.type.rpartition("_")[0]
+        item_type = ItemType.OPEN if token.nesting > 0 else ItemType.CLOSE
+        explicit = f"][{token.meta['key']}]" if "key" in token.meta else ""
+        item = Item(item_type, start, end, needs_text=name != "link", explicit=explicit)
+        return Mark(item, name, True)
+    if token.type == "hardbreak":
+        return Mark(Item(ItemType.BREAK, start, end))
+    if token.type in ("softbreak", "text_special"):
+        return Mark(Item(ItemType.TEXT, start, end, token.content or "\n"))
+    if token.type == "html_inline":
+        return _tag_mark(_tag(token.content), start, end)
+    shown = "" if token.type in NOT_WORDS else STAND_IN
+    return Mark(Item(ItemType.POINT, start, end, shown))
+
+
+def _tag_mark(tag: HtmlToken, start: int, end: int) -> Mark:
+    if tag.data in BLOCK_TAGS:
+        return Mark(Item(ItemType.BREAK, start, end))
+    if tag.data not in INLINE_TAGS or tag.is_closed:
+        return Mark(Item(ItemType.POINT, start, end))
+    item_type = ItemType.OPEN if tag.type == "StartTag" else ItemType.CLOSE
+    return Mark(Item(item_type, start, end), tag.data)

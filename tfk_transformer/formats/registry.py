@@ -1,0 +1,139 @@
+"""Every format of texts, declared once: documents, which are read as a whole, and files of lines.
+
+Adding a format is one module with its reader and one record here. Commands, messages, help texts
+and `translate_document` derive from the records.
+"""
+
+import importlib
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from tfk_transformer.formats.compression import text_suffix
+from tfk_transformer.formats.lines import JsonObjects, TableRows, Texts
+
+if TYPE_CHECKING:
+    from tfk_transformer.formats.documents.items import Document
+
+
+class Format(NamedTuple):
+    """A format of documents or of lines."""
+
+    name: str  # of documents, the argument `format` of `translate_document`
+    suffixes: tuple[str, ...]  # of its files; help texts show the first one
+    # Of documents: (text, **options) -> `Document`, which has the functions that write a
+    # translation and verify it. Of lines: (field, output field) -> `Texts`, which read and write
+    # each line.
+    read: Callable[..., Any]
+    title: str = ""  # of documents: the name in help texts
+    options: tuple[str, ...] = ()  # of documents: arguments of `translate_document` for it
+    part: str = ""  # of lines: the part with the text, if a line has several
+    field: str = ""  # of lines: the value of --field
+
+
+def _reader(module: str) -> Callable[..., "Document"]:
+    """Return the function `read` of a module, whose packages are imported when it is called."""
+
+    def read(text: str, **options: Any) -> "Document":
+        package = "tfk_transformer.formats.reading"
+        document: Document = importlib.import_module(f"{package}.{module}").read(text, **options)
+        return document
+
+    return read
+
+
+HTML_OPTIONS = ("attributes", "target_language")
+DOCUMENTS = (
+    Format("text", (".txt", ".text", ""), _reader("text_reader"), "plain text", ("lines",)),
+    Format("markdown", (".md", ".markdown"), _reader("markdown_reader"), "Markdown"),
+    Format("html", (".html", ".htm", ".xhtml"), _reader("html_reader"), "HTML", HTML_OPTIONS),
+)
+PLAIN_LINES = Format("lines", (), lambda field, output_field: Texts())  # with any suffix
+TABLE_FIELD = "the column with the texts, by its name or number"
+JSON_FIELD = "the name of the value with the texts"
+LINES = (
+    PLAIN_LINES,
+    Format("table", (".tsv",), TableRows, part="column", field=TABLE_FIELD),
+    Format("json", (".jsonl",), JsonObjects, part="key", field=JSON_FIELD),
+)
+DOCUMENT_FORMATS = {format.name: format for format in DOCUMENTS}
+DOCUMENT_SUFFIXES = {suffix: format.name for format in DOCUMENTS for suffix in format.suffixes}
+LINE_SUFFIXES = {suffix: format for format in LINES for suffix in format.suffixes}
+
+
+def listed(words: Iterable[str], conjunction: str = "or") -> str:
+    """Return words as "a, b or c"."""
+    *first, last = words
+    return f"{', '.join(first)} {conjunction} {last}" if first else last
+
+
+def parts_of(option: str) -> str:
+    """Return the parts of the lines of a file that contain texts, for the help of a command."""
+    parts = [f"{each.part} of a {each.suffixes[0]} {option}" for each in LINES if each.part]
+    return ", or the ".join(parts)
+
+
+def read(text: str, format: str, lines: bool = False) -> "Document":
+    """Parse a document; with `lines`, each line of a plain text is a paragraph."""
+    options = {"lines": lines} if lines else {}
+    document: Document = DOCUMENT_FORMATS[format].read(text, **options)
+    return document
+
+
+def check_document_format(format: str) -> None:
+    """Refuse an unknown format of documents."""
+    if format not in [*DOCUMENT_FORMATS]:
+        raise ValueError(f"format: expected one of {', '.join(DOCUMENT_FORMATS)}, got '{format}'.")
+
+
+def check_document_options(format: str, **options: Any) -> None:
+    """Refuse arguments of `translate_document` that a format does not have."""
+    for name, value in options.items():
+        if value and name not in DOCUMENT_FORMATS[format].options:
+            owners = listed(f"'{each.name}'" for each in DOCUMENTS if name in each.options)
+            raise ValueError(f"{name}: expected format {owners}, got '{format}'; leave {name} out.")
+
+
+def _line_format(path: Path | None) -> Format:
+    return PLAIN_LINES if path is None else LINE_SUFFIXES.get(text_suffix(path), PLAIN_LINES)
+
+
+def input_records(path: Path | None, field: str | None, output_field: str) -> Texts:
+    """Return what reads the lines of an input, by its suffix."""
+    format = _line_format(path)
+    if format is PLAIN_LINES and field is not None:
+        raise ValueError(
+            f"--field: expected an --input with the end {listed(LINE_SUFFIXES)}, got "
+            f"{path or 'standard input'}; leave it out."
+        )
+    if format is not PLAIN_LINES and field is None:
+        raise ValueError(f"--field: expected {format.field}, since --input is {path}; give one.")
+    records: Texts = format.read(field, output_field)
+    return records
+
+
+def output_records(records: Texts, input: Path | None, output: Path | None) -> Texts:
+    """Return what writes the lines of an output, by its suffix.
+
+    The output has the lines of the input with the translations, or only the translations.
+    """
+    if output is None:
+        return records
+    format = _line_format(output)
+    if format is PLAIN_LINES:
+        return Texts()
+    if format is not _line_format(input):
+        raise ValueError(
+            f"--output: expected {text_suffix(output)} only for an --input with this end, got "
+            f"{output}; give another name."
+        )
+    return records
+
+
+def check_hypotheses(settings: dict[str, Any], *records: Texts) -> None:
+    """Refuse several hypotheses for formats that have one translation in a record."""
+    if settings.get("n_best", 1) != 1 and any(type(each) is not Texts for each in records):
+        raise ValueError(
+            f"n_best: expected 1 with {listed(LINE_SUFFIXES, 'and')} files, got "
+            f"{settings['n_best']}; leave it out, or give texts."
+        )
