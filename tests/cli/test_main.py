@@ -664,9 +664,10 @@ except SystemExit:
     ours = [
         f"tfk_transformer.{name}"
         for name in (
-            "cli",
-            "cli.help_pages",
-            "cli.main",
+            "apps",
+            "apps.cli",
+            "apps.cli.help_pages",
+            "apps.cli.main",
             "constants",
             "keras_registration",
             "runtime_environment",

@@ -13,7 +13,7 @@ from forked_programs import run_program
 
 import tfk_transformer as tfk
 from tfk_transformer.apps.cli import main
-from tfk_transformer.apps.cli.start_commands import machine, packages
+from tfk_transformer.apps.cli.start_commands import doctor
 from tfk_transformer.apps.cli.start_commands.doctor import without_home
 from tfk_transformer.apps.cli.start_commands.new import TEMPLATE
 
@@ -123,7 +123,7 @@ def test_doctor_reports_packages():
     ],
 )
 def test_doctor_reports_crashes(package, program, expected):
-    assert packages._load(package, program) == expected
+    assert doctor._load(package, program) == expected
 
 
 def test_doctor_reads_the_processor(tmp_path):
@@ -131,7 +131,7 @@ def test_doctor_reads_the_processor(tmp_path):
     (tmp_path / "proc" / "cpuinfo").write_text(
         "model name\t: A Processor @ 3 GHz\nflags\t\t: fpu avx2 sse4_2 avx512_vnni\n"
     )
-    found = machine.describe_machine(tmp_path)
+    found = doctor.describe_machine(tmp_path)
     assert found["processor"].startswith("A Processor @ 3 GHz; ")
     assert found["instructions"] == "sse4_2 avx2 avx512_vnni"
 

@@ -9,7 +9,7 @@ from matplotlib import font_manager
 from matplotlib.figure import Figure
 
 from tfk_transformer.plots import alignment, attention_map
-from tfk_transformer.plots.fonts import fonts_for
+from tfk_transformer.plots.figures import fonts_for
 from tfk_transformer.text.results import Hypothesis, Translation
 
 WORDS = [

@@ -6,7 +6,7 @@ import pytest
 from typer.testing import CliRunner
 
 from tfk_transformer.apps.cli.main import app
-from tfk_transformer.apps.cli.model_commands.recipe_flags import read_recipe
+from tfk_transformer.apps.cli.model_commands.train import read_recipe
 from tfk_transformer.training.compilation import optimizer as make_optimizer
 from tfk_transformer.training.recipe import Recipe
 

@@ -3,7 +3,7 @@
 All are matplotlib figures, except an HTML page. The public names load on first use, so that the
 page does not require matplotlib.
 
-Imports `config`, `documents` and `inference`.
+Imports `inference` and `text`.
 """
 
 import importlib
@@ -12,29 +12,23 @@ from typing import TYPE_CHECKING
 from tfk_transformer.runtime_environment import with_install_line
 
 if TYPE_CHECKING:
-    from tfk_transformer.plots.alignments import alignment
-    from tfk_transformer.plots.attention import attention_figure, attention_map
-    from tfk_transformer.plots.attention_weights import AttentionWeights, HeadMaps, attention_of
-    from tfk_transformer.plots.explorer import attention_page
+    from tfk_transformer.plots.attention import alignment, attention_figure, attention_map
+    from tfk_transformer.plots.attention_weights import (
+        AttentionWeights,
+        HeadMaps,
+        attention_of,
+        attention_page,
+    )
     from tfk_transformer.plots.model import model_layers
     from tfk_transformer.plots.positions import position_encodings, positions_of
-    from tfk_transformer.plots.schedule import learning_rates
-    from tfk_transformer.plots.training import training_curve, training_curves
+    from tfk_transformer.plots.training import learning_rates, training_curve, training_curves
 
-_HOME = {
-    "AttentionWeights": "attention_weights",
-    "HeadMaps": "attention_weights",
-    "alignment": "alignments",
-    "attention_figure": "attention",
-    "attention_map": "attention",
-    "attention_of": "attention_weights",
-    "attention_page": "explorer",
-    "learning_rates": "schedule",
-    "model_layers": "model",
-    "position_encodings": "positions",
-    "positions_of": "positions",
-    "training_curve": "training",
-    "training_curves": "training",
+_NAMES = {  # by module
+    "attention": ("alignment", "attention_figure", "attention_map"),
+    "attention_weights": ("AttentionWeights", "HeadMaps", "attention_of", "attention_page"),
+    "model": ("model_layers",),
+    "positions": ("position_encodings", "positions_of"),
+    "training": ("learning_rates", "training_curve", "training_curves"),
 }
 __all__ = [  # noqa: F822 (they load on first use)
     "AttentionWeights",
@@ -60,9 +54,10 @@ def __getattr__(name: str) -> object:
         AttributeError: if the name does not exist.
         ImportError: if matplotlib is not installed, with the command that installs it.
     """
-    if name not in _HOME:
+    home = next((module for module, names in _NAMES.items() if name in names), None)
+    if home is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     try:
-        return getattr(importlib.import_module(f"{__name__}.{_HOME[name]}"), name)
+        return getattr(importlib.import_module(f"{__name__}.{home}"), name)
     except ImportError as error:
         raise with_install_line(error) from error

@@ -1,17 +1,31 @@
-"""Attention weights of heads as heat maps."""
+"""Attention weights of heads as heat maps, and the word alignment of a translation as links."""
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import ArrayLike
 
-from tfk_transformer.plots.attention_weights import TITLES, AttentionWeights
-from tfk_transformer.plots.figures import COLORMAP, FONT_SIZE, Picture, figure_of
-from tfk_transformer.plots.fonts import fonts_for, width_of
-from tfk_transformer.plots.labels import token_labels
+from tfk_transformer.plots.attention_weights import (
+    TITLES,
+    AttentionWeights,
+    label_text,
+    token_labels,
+)
+from tfk_transformer.plots.figures import (
+    COLORMAP,
+    FONT_SIZE,
+    PALETTE,
+    Picture,
+    axes_or_new,
+    figure_of,
+    fonts_for,
+    width_of,
+)
+from tfk_transformer.text.alignment import hypothesis_alignment
+from tfk_transformer.text.results import Translation
 
 LABELS = {  # the names of both axes, by kind of attention
     "cross": ("source token", "token predicted"),
@@ -28,6 +42,9 @@ PANEL_TITLE = 0.3
 MARGIN = 0.15  # at the edges
 BAR_WIDTH = 0.16  # of the color bar
 BAR_LABELS = 0.75  # the ticks and the name of the color bar
+WORD_HEIGHT = 0.24  # in an alignment
+COLUMN_DISTANCE = 2.5  # of the two columns of an alignment
+WORD_SIZE = FONT_SIZE + 2  # in points
 
 
 def attention_map(
@@ -71,20 +88,31 @@ def attention_map(
     columns = token_labels(source)
     rows = token_labels(target)
     fonts = fonts_for([*columns, *rows])
-    layout = (
-        _new_panels(len(heads), columns, rows, fonts, title)
-        if axes is None
-        else _existing_panels(axes, len(heads))
-    )
+    if axes is None:
+        panels, bar_axes = _new_panels(len(heads), columns, rows, fonts, title)
+        bar_options: dict[str, Any] = {"cax": bar_axes}
+    else:
+        panels = list(np.ravel(np.array(axes, object)))
+        if len(panels) != len(heads):
+            raise ValueError(
+                f"axes: expected one for each of {len(heads)} heads, got {len(panels)}."
+            )
+        bar_options = {"ax": panels, "fraction": 0.04, "pad": 0.02}
+    figure = figure_of(panels[0])
     max_weight = float(heads.max(initial=0.0)) or 1.0
-    for panel, head, name in zip(layout.panels, heads, titles, strict=True):
+    # A token "$" does not start a formula.
+    text: dict[str, Any] = {"fontsize": FONT_SIZE, "fontfamily": fonts, "parse_math": False}
+    for panel, head, name in zip(panels, heads, titles, strict=True):
         image = panel.imshow(head, vmin=0, vmax=max_weight, cmap=COLORMAP, aspect="equal")
         panel.set_title(name, fontsize=FONT_SIZE + 2)
-        _label_axes(panel, columns, rows, fonts, labels)
-    bar = layout.figure.colorbar(image, **layout.bar_options)
+        panel.set_xticks(range(len(columns)), columns, rotation=90, **text)
+        panel.set_yticks(range(len(rows)), rows, **text)
+        panel.set_xlabel(labels[0], fontsize=FONT_SIZE)
+        panel.set_ylabel(labels[1], fontsize=FONT_SIZE)
+    bar = figure.colorbar(image, **bar_options)
     bar.set_label("attention weight", fontsize=FONT_SIZE + 1)
     bar.ax.tick_params(labelsize=FONT_SIZE)
-    return layout.figure
+    return figure
 
 
 def attention_figure(
@@ -124,23 +152,67 @@ def attention_figure(
     )
 
 
-class _Panels(NamedTuple):
-    figure: Figure
-    panels: list[Axes]
-    bar_options: dict[str, Any]  # arguments of `Figure.colorbar`
+def alignment(translation: Translation, axes: Axes | None = None) -> Figure:
+    """Plot the words of a source and of its best translation, and the links between them.
 
+    A link connects a word with the word of the other side that has most attention, in the mean of
+    all layers and heads. Each source word and each target word has one. The width of a link is its
+    attention. A link that is best for both of its words is solid; other links are dotted.
 
-def _existing_panels(axes: Axes | Sequence[Axes], count: int) -> _Panels:
-    panels = list(np.ravel(np.array(axes, object)))
-    if len(panels) != count:
-        raise ValueError(f"axes: expected one for each of {count} heads, got {len(panels)}.")
-    return _Panels(figure_of(panels[0]), panels, {"ax": panels, "fraction": 0.04, "pad": 0.02})
+    Args:
+        translation: the result of `translate` with `attention=True`.
+        axes: the axes to draw on. Default: the axes of a new figure that fits all words.
+
+    Returns:
+        The figure of the axes.
+
+    Raises:
+        ValueError: if the translation has no attention.
+    """
+    aligned = hypothesis_alignment(translation.source, translation.hypotheses[0])
+    sides = [(translation.source, aligned.source), (translation.text, aligned.target)]
+    words = [[label_text(text[start:end]) for start, end in spans] for text, spans in sides]
+    fonts = fonts_for([*words[0], *words[1]])
+    rows = max(map(len, words))
+    widths = [width_of(side, fonts) * WORD_SIZE / FONT_SIZE for side in words]
+    axes = axes_or_new(axes, COLUMN_DISTANCE + sum(widths) + 0.6, 0.8 + WORD_HEIGHT * max(rows, 3))
+    heights_of_sides = [
+        np.linspace(0, rows - 1, len(side)) if len(side) > 1 else np.array([(rows - 1) / 2])
+        for side in words
+    ]
+    for x, (side, heights) in enumerate(zip(words, heights_of_sides, strict=True)):
+        for word, height in zip(side, heights, strict=True):
+            text: dict[str, Any] = {"fontfamily": fonts, "fontsize": WORD_SIZE, "parse_math": False}
+            axes.text(x, height, f" {word} ", ha="left" if x else "right", va="center", **text)
+    for source, target in sorted(set(aligned.links)):
+        best_for_both = aligned.links.count((source, target)) > 1
+        weight = 0.0 if aligned.weights is None else float(aligned.weights[target, source])
+        axes.plot(
+            [0, 1],
+            [heights_of_sides[0][source], heights_of_sides[1][target]],
+            solid_capstyle="round",
+            color=PALETTE[source % len(PALETTE)],
+            linewidth=1 + 3 * weight,
+            linestyle="-" if best_for_both else ":",
+            alpha=1.0 if best_for_both else 0.6,
+        )
+    left, right = (width / COLUMN_DISTANCE for width in widths)
+    axes.set(
+        xlim=(-left - 0.1, 1 + right + 0.1),  # with the words of both sides
+        ylim=(rows - 0.4, -0.6),  # the first word is on top
+        yticks=[],
+    )
+    axes.set_xticks([0, 1], ["source", "translation"], fontsize=WORD_SIZE)
+    axes.xaxis.tick_top()
+    axes.tick_params(length=0)
+    axes.spines[:].set_visible(False)
+    return figure_of(axes)
 
 
 def _new_panels(
     count: int, columns: Sequence[str], rows: Sequence[str], fonts: list[str], title: str | None
-) -> _Panels:
-    """Return the panels of a new figure.
+) -> tuple[list[Axes], Axes]:
+    """Return the panels of a new figure, and the axes of its color bar.
 
     All sizes follow from the labels. A layout engine of matplotlib would shrink the cells, so the
     figure has none.
@@ -166,28 +238,6 @@ def _new_panels(
     tops = [top_space + number // across * height + PANEL_TITLE for number in range(count)]
     panels = [add_axes(left, top, *map_size) for left, top in zip(lefts, tops, strict=True)]
     if title:
-        figure.suptitle(
-            title,
-            x=MARGIN / size[0],
-            y=1 - MARGIN / size[1],
-            ha="left",
-            va="top",
-            fontsize=FONT_SIZE + 3,
-        )
-    bar = add_axes(MARGIN + across * width, tops[0], BAR_WIDTH, map_size[1])
-    return _Panels(figure, panels, {"cax": bar})
-
-
-def _label_axes(
-    panel: Axes,
-    columns: Sequence[str],
-    rows: Sequence[str],
-    fonts: list[str],
-    labels: tuple[str, str],
-) -> None:
-    # A token "$" does not start a formula.
-    text: dict[str, Any] = {"fontsize": FONT_SIZE, "fontfamily": fonts, "parse_math": False}
-    panel.set_xticks(range(len(columns)), columns, rotation=90, **text)
-    panel.set_yticks(range(len(rows)), rows, **text)
-    panel.set_xlabel(labels[0], fontsize=FONT_SIZE)
-    panel.set_ylabel(labels[1], fontsize=FONT_SIZE)
+        corner = {"x": MARGIN / size[0], "y": 1 - MARGIN / size[1]}
+        figure.suptitle(title, **corner, ha="left", va="top", fontsize=FONT_SIZE + 3)
+    return panels, add_axes(MARGIN + across * width, tops[0], BAR_WIDTH, map_size[1])

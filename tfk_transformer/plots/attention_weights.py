@@ -1,5 +1,12 @@
-"""The attention weights of one sentence, from any runtime, in the form that the plots use."""
+"""The attention weights of one sentence, from any runtime, and an HTML page that shows them.
 
+This module does not require matplotlib.
+"""
+
+import base64
+import json
+from collections.abc import Sequence
+from importlib import resources
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,6 +20,9 @@ TITLES = {  # by kind of attention
     "decoder": "decoder, to the tokens before",
 }
 START = "<s>"  # the first token that a decoder-only model attends to
+WORD = "\u2581"  # SentencePiece's mark of a blank
+MAX_CHARACTERS = 24  # of a label
+DATA_MARK = "/*DATA*/"  # in explorer.html
 
 
 class SelectedHeads(NamedTuple):
@@ -51,20 +61,16 @@ class HeadMaps(NamedTuple):
             )
         layers, heads = self.weights.shape[:2]
         if mean and layer is None:
-            return SelectedHeads(
-                self.weights.mean(axis=(0, 1))[None],
-                ["mean of all heads"],
-                f"mean of {layers} layers",
-            )
-        number = _index("layer", -1 if layer is None else layer, layers)
-        weights = self.weights[number]
-        layer_name = f"layer {number + 1} of {layers}"
+            weights, layer_name = self.weights.mean(axis=(0, 1))[None], f"mean of {layers} layers"
+        else:
+            number = _index("layer", -1 if layer is None else layer, layers)
+            weights, layer_name = self.weights[number], f"layer {number + 1} of {layers}"
+            weights = weights.mean(axis=0)[None] if mean else weights
         if mean:
-            return SelectedHeads(weights.mean(axis=0)[None], ["mean of all heads"], layer_name)
+            return SelectedHeads(weights, ["mean of all heads"], layer_name)
         selected = range(heads) if head is None else [_index("head", head, heads)]
-        return SelectedHeads(
-            weights[list(selected)], [f"head {n + 1}" for n in selected], layer_name
-        )
+        titles = [f"head {n + 1}" for n in selected]
+        return SelectedHeads(weights[list(selected)], titles, layer_name)
 
 
 class AttentionWeights(NamedTuple):
@@ -126,7 +132,7 @@ def attention_of(
             else "An ensemble has only the mean attention of its members to the source."
         )
         return AttentionWeights(text, result.text, score, maps, missing=reason)
-    encoder, decoder = _self_attention(model, keras_model, result.source_tokens, result.tokens)
+    encoder, decoder = _self_attention(model, result.source_tokens, result.tokens)
     if decoder.weights.shape[1] == 0:
         reason = "A decoder of SSRUs has no self-attention."
         return AttentionWeights(text, result.text, score, maps, encoder, missing=reason)
@@ -143,17 +149,68 @@ def _index(name: str, number: int, count: int) -> int:
     return number - 1 if number > 0 else count + number
 
 
-def _self_attention(
-    model: Any, keras_model: Any, source: list[str], target: list[str]
-) -> tuple[HeadMaps, HeadMaps]:
+def _self_attention(model: Any, source: list[str], target: list[str]) -> tuple[HeadMaps, HeadMaps]:
     """Return the self-attention of the encoder and of the decoder, from one full pass."""
     target_inputs = [*model.target_tokenizer.pieces_of([START_ID]), *target[:-1]]
     target_ids = [START_ID, *model.target_tokenizer.ids_of(target[:-1])]
     source_ids = model.source_tokenizer.ids_of(source)
-    inputs = {"source": np.array([source_ids]), "target": np.array([target_ids])}
-    maps = keras_model.attention_maps(inputs)
+    maps = model.model.attention_maps(
+        {"source": np.array([source_ids]), "target": np.array([target_ids])}
+    )
     encoder, decoder = (
         np.stack([np.asarray(layer)[0] for layer in layers])
         for layers in (maps.encoder, maps.decoder)
     )
     return HeadMaps(encoder, source, source), HeadMaps(decoder, target, target_inputs)
+
+
+def attention_page(attention: AttentionWeights) -> str:
+    """Return an HTML page with the attention of every layer and head.
+
+    The page shows one heat map at a time, whose cells can be read one by one. It is a single file.
+    Weights are rounded to multiples of 1/255.
+
+    Args:
+        attention: the result of `attention_of`.
+    """
+    data = {
+        "source": attention.source,
+        "translation": attention.translation,
+        "score": attention.score,
+        "missing": attention.missing,
+        "kinds": [
+            {
+                "title": TITLES[name],
+                "layers": maps.weights.shape[0],
+                "heads": maps.weights.shape[1],
+                "rows": token_labels(maps.rows),
+                "columns": token_labels(maps.columns),
+                "weights": _encoded(maps.weights),
+            }
+            for name, maps in attention.kinds().items()
+        ],
+    }
+    # "</script" would end the element that contains the data.
+    text = json.dumps(data, ensure_ascii=False, sort_keys=True).replace("<", "\\u003c")
+    page = resources.files("tfk_transformer.plots").joinpath("explorer.html")
+    return page.read_text(encoding="utf-8").replace(DATA_MARK, text)
+
+
+def _encoded(weights: np.ndarray) -> str:
+    """Return weights as bytes from 0 to 255, in base64."""
+    values = np.rint(np.clip(weights, 0, 1) * 255).astype("uint8")
+    return base64.b64encode(values.tobytes()).decode("ascii")
+
+
+def token_labels(tokens: Sequence[str]) -> list[str]:
+    """Return tokens of the vocabulary without SentencePiece's mark of a blank before a word.
+
+    A token that is only this mark becomes "␣".
+    """
+    return [label_text(token.removeprefix(WORD).replace(WORD, " ")) or "\u2423" for token in tokens]
+
+
+def label_text(text: str) -> str:
+    """Return a text as a label of limited length without control characters."""
+    text = "".join(c if c.isprintable() else "\ufffd" for c in text)
+    return text if len(text) <= MAX_CHARACTERS else f"{text[: MAX_CHARACTERS - 1]}…"

@@ -1,14 +1,18 @@
-"""The layers of a model with their output shapes and numbers of parameters."""
+"""The layers of a model with their output shapes and numbers of parameters.
 
+They are derived from the configuration of the model and the names of its weights.
+"""
+
+import itertools
 import math
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import FancyBboxPatch
 
 from tfk_transformer.plots.figures import FONT_SIZE, PALETTE, axes_or_new, figure_of
-from tfk_transformer.plots.model_parts import Box, columns_of
 
 if TYPE_CHECKING:
     from tfk_transformer.models.configured_model import ConfiguredModel
@@ -21,6 +25,31 @@ PADDING = 0.11  # around the lines of a box
 BOX_GAP = 0.24  # between two boxes
 EDGE = 0.3
 INK = "#555555"
+LAYER_LABELS = {
+    "attention": "self-attention",
+    "self_attention": "self-attention",
+    "cross_attention": "cross-attention",
+}
+SIDE_LABELS = {  # the beginnings of box labels by side, for each architecture
+    "encoder_decoder": {"source": "source ", "target": "target "},
+    "encoder": {"source": ""},
+    "decoder": {"target": ""},
+}
+EMBEDDING, ENCODER, DECODER, OUTPUT, TOKENS = PALETTE[:5]  # the colors of boxes
+
+
+class _Box(NamedTuple):
+    """A box: one layer, or several layers with the same parts."""
+
+    # (name, value): first with the shape of the output, then with numbers of parameters.
+    lines: list[tuple[str, str]]
+    color: str
+    num_layers: int = 1
+    reads_encoder: bool = False
+
+    @property
+    def height(self) -> float:
+        return 2 * PADDING + LINE * len(self.lines)
 
 
 def model_layers(model: "ConfiguredModel", axes: Axes | None = None) -> Figure:
@@ -40,9 +69,10 @@ def model_layers(model: "ConfiguredModel", axes: Axes | None = None) -> Figure:
     """
     if not model.built:
         model.build()
-    columns = columns_of(model)
+    columns = _columns(model)
     width = 2 * EDGE + len(columns) * COLUMN_WIDTH + (len(columns) - 1) * COLUMN_GAP
-    height = max(map(_column_height, columns)) + 2 * EDGE + 0.4
+    heights = [sum(box.height + BOX_GAP for box in boxes) - BOX_GAP for boxes in columns]
+    height = max(heights) + 2 * EDGE + 0.4
     axes = axes_or_new(axes, width, height)
     total = sum(math.prod(weight.shape) for weight in model.weights)
     axes.set_title(f"{type(model).__name__}: {total:,} parameters", fontsize=FONT_SIZE + 4)
@@ -55,75 +85,158 @@ def model_layers(model: "ConfiguredModel", axes: Axes | None = None) -> Figure:
     return figure_of(axes)
 
 
-def _column_height(boxes: list[Box]) -> float:
-    return sum(_box_height(box) + BOX_GAP for box in boxes) - BOX_GAP
+def _columns(model: "ConfiguredModel") -> list[list[_Box]]:
+    """Return the encoder and the decoder of a built model, or of each member of an ensemble.
+
+    Boxes are in the order of the data.
+    """
+    members: dict[str, Any] = getattr(model, "named_members", lambda: {"": model})()
+    counts = {name: math.prod(weight.shape) for name, weight in model.named_weights.items()}
+    columns = []
+    for prefix, member in members.items():
+        own = {
+            name.removeprefix(prefix): count
+            for name, count in counts.items()
+            if name.startswith(prefix)
+        }
+        parts = _Parts(member.config, own)
+        title = prefix.rstrip("/").replace("_", " ")
+        labels = SIDE_LABELS[member.config.architecture]
+        columns += [list(parts.column(side, label, title)) for side, label in labels.items()]
+    return columns
 
 
-def _box_height(part: Box) -> float:
-    return 2 * PADDING + LINE * len(part.lines)
+class _Parts:
+    """The parts of a model, with its numbers of parameters by the name of each weight."""
+
+    def __init__(self, config: Any, counts: Mapping[str, int]) -> None:
+        self.config = config
+        self.counts = counts
+
+    def column(self, side: str, label: str, title: str) -> Iterator[_Box]:
+        """Yield the boxes of one side: embedding, positions, layers, outputs."""
+        length, stack = ("S", "encoder") if side == "source" else ("T", "decoder")
+        shape = f"(B, {length}, {self.config.model_dim})"
+        color = ENCODER if stack == "encoder" else DECODER
+        yield _Box([(f"{title} {label}tokens".strip(), f"(B, {length})")], TOKENS)
+        shared = side == "target" and getattr(self.config, "shares_source", False)
+        table = self._parameters(f"{side}_embedding/")
+        yield _Box(
+            [(f"{label}embedding", shape), ("shared with the source", "0") if shared else table],
+            EMBEDDING,
+        )
+        positions = f"{self.config.positions.replace('_', ' ')} positions"
+        # Tables of relative positions are in the stack.
+        table = self._parameters(f"{side}_positions/", f"{stack}/relative_positions")
+        yield _Box([(positions, shape), table], EMBEDDING)
+        yield from self._layers(stack, shape, color)
+        if self._count(f"{stack}/final_norm/"):
+            lines = [(f"{stack} final norm", shape), self._parameters(f"{stack}/final_norm/")]
+            yield _Box(lines, color)
+        if self.config.architecture == "encoder":
+            lines = [("classes", f"(B, {self.config.num_classes})"), self._parameters("head/")]
+            yield _Box(lines, OUTPUT)
+        if side == "target":
+            name, count = self._parameters("output/")
+            if self.config.tie_embeddings in ("target", "all"):
+                name = "tied to the embedding" if count == "0" else "bias; tied to the embedding"
+            shape = f"(B, T, {self.config.target_vocab_size})"
+            yield _Box([("logits of the vocabulary", shape), (name, count)], OUTPUT)
+
+    def _count(self, *beginnings: str) -> int:
+        """Return the number of parameters of the weights whose names begin so."""
+        return sum(count for name, count in self.counts.items() if name.startswith(beginnings))
+
+    def _parameters(self, *beginnings: str) -> tuple[str, str]:
+        return "parameters", f"{self._count(*beginnings):,}"
+
+    def _layers(self, stack: str, shape: str, color: str) -> Iterator[_Box]:
+        """Yield a box for each run of layers with the same blocks."""
+        layers = range(getattr(self.config, f"{stack}_layers"))
+        first = 1
+        for blocks, run in itertools.groupby(layers, lambda number: self._blocks(stack, number)):
+            num_layers = len(list(run))
+            last = first + num_layers - 1
+            numbers = f"layer {first}" if num_layers == 1 else f"layers {first} to {last}, each"
+            total = f"{sum(count for _, count in blocks):,}"
+            lines = [
+                (f"{stack} {numbers}", shape),
+                *((block, f"{count:,}") for block, count in blocks),
+                ("together" if len(blocks) > 1 else "parameters", total),
+            ]
+            reads_encoder = any(block.startswith("cross") for block, _ in blocks)
+            yield _Box(lines, color, num_layers, reads_encoder)
+            first = last + 1
+
+    def _blocks(self, stack: str, number: int) -> list[tuple[str, int]]:
+        """Return the blocks of a layer with their parameters; all norms are one block."""
+        start = f"{stack}/layer_{number}/"
+        names = dict.fromkeys(
+            name.removeprefix(start).split("/")[0] for name in self.counts if name.startswith(start)
+        )
+        counts = {name: self._count(f"{start}{name}/") for name in names}
+        norms = sum(count for name, count in counts.items() if name.endswith("residual"))
+        blocks = [
+            (self._block_label(stack, name), count)
+            for name, count in counts.items()
+            if not name.endswith("residual")
+        ]
+        return [*blocks, ("norms", norms)] if norms else blocks
+
+    def _block_label(self, stack: str, name: str) -> str:
+        if name == "ssru":
+            return "SSRU"
+        if name not in LAYER_LABELS:
+            options = self.config.decoder_options() if stack == "decoder" else self.config
+            return f"feed-forward, {options.ff_width} wide"
+        num_heads = self.config.num_heads
+        return f"{LAYER_LABELS[name]}, {num_heads} {'head' if num_heads == 1 else 'heads'}"
 
 
-def _draw_column(axes: Axes, boxes: list[Box], left: float, encoder_end: float) -> float:
+def _draw_column(axes: Axes, boxes: list[_Box], left: float, encoder_end: float) -> float:
     """Draw the boxes of a column from its top, connected by arrows, and return its lower end.
 
-    Args:
-        axes: the axes to draw on.
-        boxes: the boxes, in the order of the data.
-        left: the left edge of the column.
-        encoder_end: the lower end of the column on the left, which cross-attention reads.
+    Cross-attention reads the lower end of the column on the left, `encoder_end`.
     """
     top = 0.0
     middle = left + COLUMN_WIDTH / 2
-    for number, part in enumerate(boxes):
-        height = _box_height(part)
+    for number, box in enumerate(boxes):
         if number:
             _arrow(axes, (middle, top - BOX_GAP), (middle, top))
-        _draw_box(axes, part, left, top)
+        _draw_box(axes, box, left, top)
         # A line around the lower right corner of the encoder, and up or down to this box.
-        if part.reads_encoder:
+        if box.reads_encoder:
             from_x = left - COLUMN_GAP - COLUMN_WIDTH / 2
             to_x = left - COLUMN_GAP / 2
+            y = top + box.height / 2
             below = encoder_end + BOX_GAP / 2
-            axes.plot(
-                [from_x, from_x, to_x, to_x],
-                [encoder_end, below, below, top + height / 2],
-                color=INK,
-                linewidth=1,
-            )
-            _arrow(axes, (to_x, top + height / 2), (left, top + height / 2))
-        top += height + BOX_GAP
+            xs, ys = [from_x, from_x, to_x, to_x], [encoder_end, below, below, y]
+            axes.plot(xs, ys, color=INK, linewidth=1)
+            _arrow(axes, (to_x, y), (left, y))
+        top += box.height + BOX_GAP
     return top - BOX_GAP
 
 
-def _draw_box(axes: Axes, part: Box, left: float, top: float) -> None:
-    height = _box_height(part)
-    color = PALETTE[part.color]
+def _draw_box(axes: Axes, box: _Box, left: float, top: float) -> None:
     style: dict[str, Any] = {
         "boxstyle": "round,pad=0,rounding_size=0.06",
         "linewidth": 1.2,
-        "edgecolor": color,
+        "edgecolor": box.color,
     }
+    size = COLUMN_WIDTH, box.height
     # Several layers have a second box behind the first one.
-    for shift in (0.06, 0.0) if part.num_layers > 1 else (0.0,):
+    for shift in (0.06, 0.0) if box.num_layers > 1 else (0.0,):
         corner = (left + shift, top + shift)
-        axes.add_patch(FancyBboxPatch(corner, COLUMN_WIDTH, height, facecolor="white", **style))
-    axes.add_patch(
-        FancyBboxPatch((left, top), COLUMN_WIDTH, height, facecolor=color, alpha=0.12, **style)
-    )
-    for number, (name, value) in enumerate(part.lines):
+        axes.add_patch(FancyBboxPatch(corner, *size, facecolor="white", **style))
+    axes.add_patch(FancyBboxPatch((left, top), *size, facecolor=box.color, alpha=0.12, **style))
+    for number, (name, value) in enumerate(box.lines):
         y = top + PADDING + LINE * (number + 0.5)
-        font: dict[str, Any] = {
-            "fontsize": FONT_SIZE,
-            "fontweight": "bold" if number == 0 else "normal",
-        }
-        axes.text(left + 0.1, y, name, va="center", ha="left", **font)
-        axes.text(left + COLUMN_WIDTH - 0.1, y, value, va="center", ha="right", **font)
+        weight = "bold" if number == 0 else "normal"
+        font: dict[str, Any] = {"fontsize": FONT_SIZE, "fontweight": weight, "va": "center"}
+        axes.text(left + 0.1, y, name, ha="left", **font)
+        axes.text(left + COLUMN_WIDTH - 0.1, y, value, ha="right", **font)
 
 
 def _arrow(axes: Axes, start: tuple[float, float], end: tuple[float, float]) -> None:
-    axes.annotate(
-        "",
-        xy=end,
-        xytext=start,
-        arrowprops={"arrowstyle": "-|>", "color": INK, "shrinkA": 0, "shrinkB": 0},
-    )
+    style = {"arrowstyle": "-|>", "color": INK, "shrinkA": 0, "shrinkB": 0}
+    axes.annotate("", xy=end, xytext=start, arrowprops=style)

@@ -1,6 +1,6 @@
-"""Plot the losses and BLEU of training runs by epoch."""
+"""Curves of training runs: losses and BLEU by epoch, learning rates by step."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,12 +10,11 @@ from matplotlib.ticker import MaxNLocator
 
 from tfk_transformer.plots.figures import PALETTE, Picture, axes_or_new, figure_of
 
-Runs = Mapping[str, Mapping[str, Sequence[float | None]]]
+History = Mapping[str, Sequence[float | None]]
+CURVE_POINTS = 400  # of a schedule
 
 
-def training_curve(
-    history: Mapping[str, Sequence[float | None]], axes: Axes | None = None
-) -> Figure:
+def training_curve(history: History, axes: Axes | None = None) -> Figure:
     """Plot the training and validation loss of each epoch, and BLEU if it was measured.
 
     Args:
@@ -43,7 +42,7 @@ def training_curve(
     return figure_of(axes)
 
 
-def training_curves(runs: Runs, axes: Sequence[Axes] | None = None) -> Figure:
+def training_curves(runs: Mapping[str, History], axes: Sequence[Axes] | None = None) -> Figure:
     """Plot the losses of several training runs in one figure, and BLEU below if it was measured.
 
     Each run has a color. Its training loss is dashed, and its validation loss is solid.
@@ -86,13 +85,42 @@ def training_curves(runs: Runs, axes: Sequence[Axes] | None = None) -> Figure:
     return figure_of(panels[0])
 
 
-def _plot_metric(
-    axes: Axes, history: Mapping[str, Sequence[float | None]], name: str, **style: Any
-) -> None:
-    """Plot a metric by epoch, from 1, without the epochs in which it was not measured.
+def learning_rates(
+    schedules: Mapping[str, Callable[[Any], Any]], steps: int, axes: Axes | None = None
+) -> Figure:
+    """Plot the learning rate of each training step.
 
-    A metric that the history does not have is not plotted.
+    Args:
+        schedules: Keras learning rate schedules by name, or other functions from the number of a
+            training step, from 0, to its learning rate.
+        steps: the number of training steps, at least 1.
+        axes: the axes to draw on. Default: the axes of a new figure.
+
+    Returns:
+        The figure of the axes.
+
+    Raises:
+        ValueError: if there are no schedules or no steps.
     """
+    if not schedules or steps < 1:
+        raise ValueError(
+            f"learning_rates: expected at least one schedule and one step, got {len(schedules)} "
+            f"and {steps}."
+        )
+    axes = axes_or_new(axes, 7, 4)
+    sampled_steps = np.unique(np.linspace(0, steps - 1, CURVE_POINTS).astype(int))
+    for number, (name, schedule) in enumerate(schedules.items()):
+        rates = [float(schedule(int(step))) for step in sampled_steps]
+        axes.plot(sampled_steps + 1, rates, label=name, color=PALETTE[number % len(PALETTE)])
+    axes.set(xlabel="training step", ylabel="learning rate", ylim=(0, None))
+    axes.ticklabel_format(axis="y", style="sci", scilimits=(-2, 3))
+    axes.grid(alpha=0.3)
+    axes.legend(fontsize="small")
+    return figure_of(axes)
+
+
+def _plot_metric(axes: Axes, history: History, name: str, **style: Any) -> None:
+    """Plot a metric, if the history has it, in the epochs, from 1, in which it was measured."""
     if name in history:
         values = {epoch: value for epoch, value in enumerate(history[name], 1) if value is not None}
         axes.plot(list(values), list(values.values()), markersize=3, **style)

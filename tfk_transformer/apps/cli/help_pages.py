@@ -2,13 +2,13 @@
 
 import inspect
 import itertools
+import re
 import textwrap
 from typing import TYPE_CHECKING, Any
 
 from typer.core import TyperCommand, TyperGroup
 
 if TYPE_CHECKING:
-    from rich.console import Console
     from rich.text import Text
 
 WIDTH = 120  # longer lines are hard to read
@@ -42,9 +42,25 @@ class HelpfulGroup(TyperGroup):
         print_help(self, ctx)
 
 
+def help_of(command: Any) -> str:
+    """Return the help of a command, the text of its docstring before the section Args.
+
+    The section has the help of parameters, which this function gives to them. Parameters that
+    several commands share have their own help.
+    """
+    text, _, section = inspect.cleandoc(command.__doc__ or "").partition("\n\nArgs:\n")
+    parameters = inspect.signature(command).parameters
+    for entry in filter(None, re.split(r"\n(?=\w)", textwrap.dedent(section))):
+        name, _, param_help = entry.partition(": ")
+        (info,) = parameters[name].annotation.__metadata__
+        info.help = " ".join(param_help.split())
+    return text
+
+
 def print_help(command: TyperCommand | TyperGroup, ctx: Any) -> None:
     """Print the help page of a command to standard output."""
     from rich.console import Console
+    from rich.panel import Panel
 
     console = Console(highlight=False)
     console.width = max(MIN_WIDTH, min(console.width, WIDTH))
@@ -61,7 +77,8 @@ def print_help(command: TyperCommand | TyperGroup, ctx: Any) -> None:
         all_rows = itertools.chain(*aligned.values())
         width = min(limit, max((len(name) for name, _ in all_rows), default=0)) + 2
         for title, rows in aligned.items():
-            _print_panel(console, title, rows, width)
+            lines = _lines(rows, width, console.width - 4)
+            console.print(Panel(lines, title=title, title_align="left", border_style="dim"))
     if command.epilog:
         console.print("\nExamples", style="bold")
         for line in command.epilog.strip().splitlines():
@@ -121,26 +138,17 @@ def _help(param: Any, ctx: Any) -> str:
     return f"{text} Default: {value}."
 
 
-def _print_panel(console: "Console", title: str, rows: list[tuple[str, str]], width: int) -> None:
-    from rich.panel import Panel
+def _lines(rows: list[tuple[str, str]], width: int, total_width: int) -> "Text":
+    """Return each name next to its help, or above the help if the name is longer than `width`."""
     from rich.text import Text
 
     lines = Text()
     for name, text in rows:
-        help_lines = textwrap.wrap(text, console.width - width - 4, break_on_hyphens=False) or [""]
-        lines.append_text(_row(name, help_lines, width))
+        if len(name) > width - 2:
+            lines.append(f"{name}\n", "bold cyan")
+            name = ""
+        lines.append(name.ljust(width), "bold cyan")
+        wrapped = textwrap.wrap(text, total_width - width, break_on_hyphens=False) or [""]
+        lines.append(f"\n{'':{width}}".join(wrapped) + "\n")
     lines.right_crop(1)  # the last line break
-    console.print(Panel(lines, title=title, title_align="left", border_style="dim"))
-
-
-def _row(name: str, lines: list[str], width: int) -> "Text":
-    """Return the name of an option next to its help, or above the help if the name is long."""
-    from rich.text import Text
-
-    row = Text(no_wrap=True)
-    if len(name) > width - 2:
-        row.append(f"{name}\n", "bold cyan")
-        name = ""
-    row.append(name.ljust(width), "bold cyan")
-    row.append(f"\n{'':{width}}".join(lines) + "\n")
-    return row
+    return lines

@@ -19,7 +19,7 @@ try:
 
     import typer
 
-    from tfk_transformer.apps.cli.help_pages import HelpfulCommand, HelpfulGroup
+    from tfk_transformer.apps.cli.help_pages import HelpfulCommand, HelpfulGroup, help_of
     from tfk_transformer.constants import __version__
     from tfk_transformer.runtime_environment import with_install_line
 except KeyboardInterrupt:  # `main` handles Ctrl-C only after these imports
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from typer._click import Command, Context
 
 # The help line of each command, by folder and name. The folder contains a module for each command,
-# with EXAMPLES and `command`, a function or a Typer group.
+# with EXAMPLES and `command`, a function (see `help_of`) or a Typer group.
 COMMANDS = {
     "start_commands": {
         "new": "Create a small project to start from: recipe, data, fit script.",
@@ -111,19 +111,20 @@ def _imported(name: str) -> "Command":
     """Return a command, or a group of commands, imported from its module."""
     folder = next(folder for folder, commands in COMMANDS.items() if name in commands)
     module = importlib.import_module(f"tfk_transformer.apps.cli.{folder}.{MODULES.get(name, name)}")
-    if isinstance(module.command, typer.Typer):
-        group = module.command
-        group.info.cls = HelpfulGroup
-        group.info.epilog = module.EXAMPLES
-        for command in group.registered_commands:
-            command.cls = HelpfulCommand
+    group = module.command
+    if not isinstance(group, typer.Typer):
+        group = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+        group.command(name, epilog=module.EXAMPLES)(module.command)
+    group.info.cls = HelpfulGroup
+    group.info.epilog = module.EXAMPLES
+    for command in group.registered_commands:
+        command.cls = HelpfulCommand
+        command.help = help_of(command.callback)
+        if group is module.command:
             # The examples of this command, each with the comment before it.
             words = re.escape(f"tfk-transformer {name} {command.name} ")
             command.epilog = "\n".join(re.findall(rf"(?m)^(?:#.*\n)?{words}.*$", module.EXAMPLES))
-        return typer.main.get_command(group)
-    single = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
-    single.command(name, cls=HelpfulCommand, epilog=module.EXAMPLES)(module.command)
-    return typer.main.get_command(single)
+    return typer.main.get_command(group)
 
 
 def _print_version(value: bool) -> None:
@@ -153,10 +154,7 @@ for _folder, _commands in COMMANDS.items():
 
 
 def main() -> None:
-    """Run the command line.
-
-    If an input is invalid, the program prints one line to standard error and exits with status 1.
-    """
+    """Run the command line; an invalid input is one line on standard error, and status 1."""
     _open_standard_streams()
     _ctrl_c.clear()
     # A program in the background ignores Ctrl-C. Only the main thread can set a handler.
@@ -174,9 +172,8 @@ def _open_standard_streams() -> None:
     """
     if sys.stdin is None:
         sys.stdin = open(os.open(os.devnull, os.O_RDONLY), encoding="utf-8", closefd=False)
-    if sys.stdout is None:
-        not_writable = os.open(os.devnull, os.O_RDONLY)
-        sys.stdout = open(not_writable, encoding="utf-8", closefd=False)
+    if sys.stdout is None:  # not writable
+        sys.stdout = open(os.open(os.devnull, os.O_RDONLY), encoding="utf-8", closefd=False)
     if sys.stderr is None:
         sys.stderr = open(os.open(os.devnull, os.O_WRONLY), "w", encoding="utf-8", closefd=False)
     if isinstance(sys.stdout, io.TextIOWrapper):
@@ -211,8 +208,7 @@ def _run() -> int:
 def _print_failure(error: Exception) -> int:
     """Print an error that ends the program, and return the exit status.
 
-    Raises:
-        Exception: `error`, if its message is not written for the user.
+    An error whose message is not written for the user is raised again.
     """
     if isinstance(error, USAGE_ERROR):
         _print_usage_error(error)

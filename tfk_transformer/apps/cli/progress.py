@@ -14,9 +14,12 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tfk_transformer.apps.cli.arguments import check_new_folder
 from tfk_transformer.apps.cli.terminal import print_line
+from tfk_transformer.atomic_write import lock
 from tfk_transformer.config.words import escape_controls
 from tfk_transformer.formats.compression import count_lines
+from tfk_transformer.runtime_environment import load_tensorflow
 
 if TYPE_CHECKING:
     from rich.progress import Progress, ProgressColumn
@@ -28,19 +31,11 @@ LIBRARY = logging.getLogger("tfk_transformer")
 def progress_bar(
     input: Path | None, output: Path | None, done: int, quiet: bool
 ) -> Iterator[Callable[[int], None]]:
-    """Show a progress bar while the block runs, if standard error is a terminal.
+    """Show the lines per second and the time left, if standard error is a terminal.
 
-    The bar shows the lines per second and the time left. No bar is shown if the output is printed
-    to a terminal.
-
-    Args:
-        input: the file whose lines are the total, or None if the total is unknown.
-        output: the file that is written, or None for standard output.
-        done: the number of lines that an earlier run has read.
-        quiet: whether to show nothing.
-
-    Returns:
-        A function that takes the number of lines that were read so far.
+    Nothing is shown if the output, by default standard output, is printed to a terminal. The lines
+    of `input` are the total, of which an earlier run has read `done`. Yields a function that takes
+    the number of lines that were read so far.
     """
     printed = output is None and (input is None or sys.stdout.isatty())
     if quiet or printed or not sys.stderr.isatty():
@@ -86,13 +81,8 @@ def progress_bar(
 def steps(quiet: bool, verbose: bool) -> Iterator[Callable[[str], None]]:
     """Show the current step and its number of texts so far, if standard error is a terminal.
 
-    Args:
-        quiet: whether to show nothing.
-        verbose: whether to print each step with the time since the start, also if standard error is
-            not a terminal.
-
-    Returns:
-        A function that begins a step of the command. Steps that the library logs are also shown.
+    With `verbose`, each step is printed with the time since the start, to any standard error.
+    Yields a function that begins a step of the command. Steps that the library logs are also shown.
     """
     if quiet or not (verbose or sys.stderr.isatty()):
         yield lambda step: None
@@ -102,16 +92,14 @@ def steps(quiet: bool, verbose: bool) -> Iterator[Callable[[str], None]]:
     def line(step: str) -> str:
         return f"{time.monotonic() - start:7.1f} s  {step}"
 
-    def print_step(step: str) -> None:
-        print_line(line(step))
-
-    def print_logged(record: logging.LogRecord) -> None:
-        if record.levelno >= logging.INFO:
-            print_step(record.getMessage())
-
     if not sys.stderr.isatty():
+
+        def print_logged(record: logging.LogRecord) -> None:
+            if record.levelno >= logging.INFO:
+                print_line(line(record.getMessage()))
+
         with _log_passed_to(print_logged):
-            yield print_step
+            yield lambda step: print_line(line(step))
         return
     from rich.progress import SpinnerColumn, TextColumn, TimeElapsedColumn
 
@@ -142,6 +130,16 @@ def steps(quiet: bool, verbose: bool) -> Iterator[Callable[[str], None]]:
 
 
 @contextlib.contextmanager
+def new_folder(out: Path, quiet: bool, verbose: bool) -> Iterator[Callable[[str], None]]:
+    """Lock a folder that the block writes with TensorFlow, and show the steps."""
+    with lock(out), steps(quiet, verbose) as begin:
+        check_new_folder(out)  # another run may have just ended
+        begin("load TensorFlow")
+        load_tensorflow()
+        yield begin
+
+
+@contextlib.contextmanager
 def _bar(*columns: "ProgressColumn", transient: bool = False) -> "Iterator[Progress]":
     """Show a bar on the terminal, even while `load_tensorflow` suppresses standard error."""
     from rich.console import Console
@@ -156,24 +154,12 @@ def _bar(*columns: "ProgressColumn", transient: bool = False) -> "Iterator[Progr
             yield bar
 
 
-class _FunctionHandler(logging.Handler):
-    """A handler that passes records to a function."""
-
-    def __init__(self, show: Callable[[logging.LogRecord], None]) -> None:
-        super().__init__()
-        self._show = show
-
-    def emit(self, record: logging.LogRecord) -> None:
-        """Pass a record to the function."""
-        self._show(record)
-
-
 @contextlib.contextmanager
 def _log_passed_to(show: Callable[[logging.LogRecord], None]) -> Iterator[None]:
     """Pass the log records of the library to a function while the block runs."""
-    handler = _FunctionHandler(show)
-    level = LIBRARY.level
-    propagate = LIBRARY.propagate
+    handler = logging.Handler()
+    handler.emit = show  # type: ignore[method-assign]
+    level, propagate = LIBRARY.level, LIBRARY.propagate
     LIBRARY.addHandler(handler)
     LIBRARY.setLevel(logging.DEBUG)
     # Packages that an export imports add a handler to the root logger that prints all records.
@@ -189,10 +175,7 @@ def _log_passed_to(show: Callable[[logging.LogRecord], None]) -> Iterator[None]:
 def pace(lines: int, seconds: float, left: int | None) -> str:
     """Return the mean speed and the time left: "250 lines/s, 0:01:12 left".
 
-    Args:
-        lines: the number of lines that this run has read.
-        seconds: the time since its start.
-        left: the number of remaining lines, or None if it is unknown.
+    `lines` are those that this run has read in `seconds`; `left` is None if it is unknown.
     """
     if not lines or seconds <= 0:
         return ""

@@ -5,7 +5,7 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin
 
-import typer
+from tfk_transformer.apps.cli.arguments import option
 
 if TYPE_CHECKING:
     from pydantic.fields import FieldInfo
@@ -14,13 +14,10 @@ if TYPE_CHECKING:
 def with_options(
     options: Mapping[str, inspect.Parameter],
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Return a decorator that adds options to a command.
+    """Return a decorator that adds the options of fields to a command.
 
     The argument `overrides` of the command receives the values of the options that are set, by the
     name of the field.
-
-    Args:
-        options: the parameter of each field by its name, see `option`.
     """
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
@@ -44,42 +41,38 @@ def with_options(
     return decorate
 
 
-def option(
-    name: str, field: "FieldInfo", flag: str | None = None, metavar: str | None = None
+def field_option(
+    name: str,
+    field: "FieldInfo",
+    flag: str | None = None,
+    metavar: str | None = None,
+    help_text: str | None = None,
 ) -> inspect.Parameter:
     """Return the option of a field, as a parameter of a Typer command with the default None.
 
-    Args:
-        name: the name of the field.
-        field: the field. Its description is the help, and the extra key `part` of its JSON schema
-            is the panel.
-        flag: the name of the option. Defaults to the name of the field.
-        metavar: the name of the value in the help. Defaults to the extra key `metavar`, otherwise
-            N for an integer and X for a number.
+    By default, its help is the description of the field. The extra keys `part` and `metavar` of the
+    field's JSON schema are its group and the name of its value, otherwise N or X for a number.
     """
     extra: Any = field.json_schema_extra
     annotation: Any = field.annotation
-    flag = flag or f"--{name.replace('_', '-')}"
-    texts = {
-        "help": _help(field),
-        "rich_help_panel": extra["part"],
-        "show_default": False,
-    }
+    flags = [flag or f"--{name.replace('_', '-')}"]
+    settings: dict[str, Any] = {"help": help_text or _help(field), "show_default": False}
+    metavar = metavar or extra.get("metavar")
     if annotation in (bool, bool | None):
-        typer_option = typer.Option(**texts)
+        flags = []  # the option has a negation
     elif get_origin(annotation) is Literal:
         words = list(get_args(annotation))
-        typer_option = typer.Option(flag, metavar="NAME", autocompletion=lambda: words, **texts)
+        settings |= {"metavar": "NAME", "autocompletion": lambda: words}
         annotation = str  # the record refuses other words, and its error names the field
-    elif annotation == tuple[str, ...]:
-        texts["help"] += " May be repeated."
-        typer_option = typer.Option(flag, metavar=extra.get("metavar", "NAME"), **texts)
+    elif annotation == tuple[str, ...] or get_origin(annotation) is dict:
+        several = "NAME" if annotation == tuple[str, ...] else "NAME=VALUE"
+        settings["help"] += " May be repeated."
+        settings["metavar"] = metavar or several
         annotation = list[str]
     else:
         number = "N" if annotation is int or int in get_args(annotation) else "X"
-        metavar = metavar or extra.get("metavar", number)
-        typer_option = typer.Option(flag, metavar=metavar, **texts)
-    return parameter(name, annotation, typer_option)
+        settings["metavar"] = metavar or number
+    return parameter(name, annotation, option(extra["part"], *flags, **settings))
 
 
 def parameter(name: str, annotation: Any, typer_option: Any) -> inspect.Parameter:
@@ -99,7 +92,7 @@ def _help(field: "FieldInfo") -> str:
         text += f" One of {', '.join(get_args(field.annotation))}."
     shown = (
         not field.is_required()
-        and field.default not in (None, ())
+        and field.default not in (None, (), {})
         and not isinstance(field.default, bool)
     )
     return f"{text} Default: {field.default}." if shown else text

@@ -1,4 +1,4 @@
 """The commands that make, convert and inspect models.
 
-Imports every folder of the library. Of `cli/`, imports only `arguments`, `main` and `progress`.
+Imports every folder of the library, and the modules of `cli/` that all commands share.
 """

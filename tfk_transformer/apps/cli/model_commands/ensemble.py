@@ -1,6 +1,5 @@
 """`tfk-transformer ensemble`."""
 
-import json
 from pathlib import Path
 from typing import Annotated
 
@@ -12,11 +11,10 @@ from tfk_transformer.apps.cli.arguments import (
     Verbose,
     check_bundle,
     check_new_folder,
-    console,
+    option,
 )
-from tfk_transformer.apps.cli.progress import steps
-from tfk_transformer.atomic_write import lock
-from tfk_transformer.runtime_environment import load_tensorflow
+from tfk_transformer.apps.cli.progress import new_folder
+from tfk_transformer.apps.cli.terminal import print_report
 
 EXAMPLES = """
 tfk-transformer ensemble numbers numbers-2 --out both
@@ -24,18 +22,8 @@ tfk-transformer ensemble numbers numbers-2 --out both
 
 
 def command(
-    bundles: Annotated[
-        list[Path],
-        typer.Argument(
-            metavar="BUNDLE", help="Folders that `train` wrote, with the same tokenizers."
-        ),
-    ],
-    out: Annotated[
-        Path,
-        typer.Option(
-            "--out", "-o", metavar="DIR", help="The folder for the new bundle. It must not exist."
-        ),
-    ],
+    bundles: Annotated[list[Path], typer.Argument(metavar="BUNDLE")],
+    out: Annotated[Path, option(None, "--out", "-o", metavar="DIR")],
     json_output: Json = False,
     quiet: Quiet = False,
     verbose: Verbose = False,
@@ -44,14 +32,15 @@ def command(
 
     The ensemble translates as one model: the log-probability of each next token is the mean of the
     members' log-probabilities.
+
+    Args:
+        bundles: Folders that `train` wrote, with the same tokenizers.
+        out: The folder for the new bundle. It must not exist.
     """
     for bundle in bundles:
         check_bundle(bundle)
     check_new_folder(out)
-    with lock(out), steps(quiet, verbose) as begin:
-        check_new_folder(out)  # another run may have just ended
-        begin("load TensorFlow")
-        load_tensorflow()
+    with new_folder(out, quiet, verbose) as begin:
         from tfk_transformer.pipelines.translator import Translator
 
         members = []
@@ -60,9 +49,5 @@ def command(
             members.append(Translator.load(bundle))
         begin(f"write {out}")
         Translator.ensemble(members).save(out)
-    shown = (
-        json.dumps({"bundle": str(out), "members": [str(bundle) for bundle in bundles]}, indent=2)
-        if json_output
-        else f"bundle: {out}"
-    )
-    console().print(shown)
+    report = {"bundle": str(out), "members": [str(bundle) for bundle in bundles]}
+    print_report(report, [f"bundle: {out}"], json_output)

@@ -1,7 +1,7 @@
 """`tfk-transformer export`."""
 
-import json
-from collections.abc import Iterator, Mapping
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -15,12 +15,10 @@ from tfk_transformer.apps.cli.arguments import (
     Verbose,
     check_bundle,
     check_new_folder,
-    console,
+    option,
 )
-from tfk_transformer.apps.cli.model_commands.exported_files import describe_files, run_line
-from tfk_transformer.apps.cli.progress import steps
-from tfk_transformer.apps.cli.terminal import command_line, plain_warnings
-from tfk_transformer.atomic_write import lock
+from tfk_transformer.apps.cli.progress import new_folder
+from tfk_transformer.apps.cli.terminal import command_line, plain_warnings, print_report
 from tfk_transformer.config.words import unknown_names
 from tfk_transformer.export import file_names
 from tfk_transformer.export.formats import (
@@ -31,7 +29,6 @@ from tfk_transformer.export.formats import (
     check_shortlist,
 )
 from tfk_transformer.pipelines.licenses import LicenseWarning
-from tfk_transformer.runtime_environment import load_tensorflow
 
 SERVING = "TensorFlow Serving"  # title of a group of options in the help
 EXAMPLES = """
@@ -49,112 +46,95 @@ tfk-transformer export numbers --out files --serving models --name numbers
 """
 
 
+FORMATS = (
+    f"{', '.join(TRANSLATOR_FORMATS)}. May be repeated. Default: the first three; for a "
+    "classifier, all of its formats. onnx_steps is for streaming; ctranslate2 and huggingface "
+    "(MarianMT, M2M100) are folders for these libraries; web and web_int8 are pages that translate "
+    "in the browser."
+)
+PURPOSES = {
+    file_names.TRANSLATE_FILE: (
+        "text to text: onnxruntime with onnxruntime-extensions, `tfk-transformer translate`"
+    ),
+    file_names.GENERATE_FILE: (
+        "token ids to token ids: every onnxruntime, also in browsers and Node"
+    ),
+    file_names.SCORE_FILE: "log-probabilities of given translations: `tfk-transformer score`",
+    file_names.TOKENIZER_FILE: "text to token ids, for streaming",
+    file_names.ENCODER_FILE: "encoder, for streaming",
+    file_names.DECODER_STEP_FILE: "one decoding step, for streaming",
+    file_names.CLASSIFY_FILE: (
+        "text to label: onnxruntime with onnxruntime-extensions, `tfk-transformer classify`"
+    ),
+    file_names.PROBABILITIES_FILE: "token ids to probabilities: every onnxruntime",
+    file_names.SAVED_MODEL_FOLDER: (
+        "text to text: TensorFlow, TensorFlow Serving, `tfk-transformer translate`"
+    ),
+    file_names.CTRANSLATE2_FOLDER: "folder for ctranslate2.Translator",
+    file_names.HUGGINGFACE_FOLDER: "folder for transformers",
+    file_names.WEB_FOLDER: "page that translates in the browser; also for Node: `npx`",
+    file_names.WEB_INT8_FOLDER: "the same page; smaller and faster, with 8-bit weights",
+    file_names.PARITY_FILE: "how closely the files agree with the Keras model",
+}
+RUNNABLE = (  # files for `translate` or `classify`, in order of preference
+    file_names.TRANSLATE_FILE,
+    file_names.with_profile(file_names.TRANSLATE_FILE, "int8"),
+    file_names.CLASSIFY_FILE,
+    file_names.SAVED_MODEL_FOLDER,
+)
+
+
 def command(
-    bundle: Annotated[
-        Path, typer.Argument(metavar="BUNDLE", help="The folder that `train` or `import` wrote.")
-    ],
-    out: Annotated[
-        Path,
-        typer.Option(
-            "--out",
-            "-o",
-            metavar="DIR",
-            help="The folder for the exported files. It must not exist.",
-            rich_help_panel=OUTPUT,
-        ),
-    ],
+    bundle: Annotated[Path, typer.Argument(metavar="BUNDLE")],
+    out: Annotated[Path, option(OUTPUT, "--out", "-o", metavar="DIR")],
     format: Annotated[
         list[str] | None,
-        typer.Option(
+        option(
+            OUTPUT,
             "--format",
             "-f",
             metavar="FORMAT",
-            help=f"{', '.join(TRANSLATOR_FORMATS)}. May be repeated. Default: the first three; for "
-            "a classifier, all of its formats. onnx_steps is for streaming; ctranslate2 and "
-            "huggingface (MarianMT, M2M100) are folders for these libraries; web and web_int8 are "
-            "pages that translate in the browser.",
-            rich_help_panel=OUTPUT,
+            help=FORMATS,
             autocompletion=lambda: list(TRANSLATOR_FORMATS),
         ),
     ] = None,
-    node_modules: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="DIR",
-            help="The folder with the npm packages that web and web_int8 copy. Default: "
-            "node_modules in the working directory, or in "
-            "scripts/ of a clone.",
-            rich_help_panel=OUTPUT,
-        ),
-    ] = None,
-    shortlist: Annotated[
-        str | None,
-        typer.Option(
-            metavar="SPEC",
-            help="Text pairs (docs/data.md), such as the training data, or a shortlist of the "
-            "imported model, such as lex.50.50.deen.s2t.bin. The exported files choose only among "
-            "the tokens that it suggests for each source token, which is faster but changes some "
-            "translations. Supported by onnx (the default with this option), "
-            "onnx_int8, ctranslate2 (vmap.txt), web and web_int8.",
-            rich_help_panel=OUTPUT,
-        ),
-    ] = None,
-    calibrate: Annotated[
-        str | None,
-        typer.Option(
-            metavar="SPEC",
-            help="Text pairs (docs/data.md) whose validation split the model has not seen in "
-            "training. Translations then have a confidence from 0 to 1, in `translate --json`, "
-            "the server and the page (docs/running.md).",
-            rich_help_panel=OUTPUT,
-        ),
-    ] = None,
-    serving: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="MODELS",
-            help="The model folder of TensorFlow Serving, created if it does not exist. The "
-            "SavedModel is also written to MODELS/NAME/VERSION and registered in "
-            "MODELS/models.config.",
-            rich_help_panel=SERVING,
-        ),
-    ] = None,
-    name: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME",
-            help="The model's name in TensorFlow Serving, which is part of the URL.",
-            rich_help_panel=SERVING,
-        ),
-    ] = None,
-    version: Annotated[
-        int | None,
-        typer.Option(
-            metavar="N",
-            help="The version number. Default: one more than the newest.",
-            rich_help_panel=SERVING,
-        ),
-    ] = None,
-    mounted: Annotated[
-        str | None,
-        typer.Option(
-            metavar="PATH",
-            help="The path of MODELS on the server. Default: /models.",
-            rich_help_panel=SERVING,
-        ),
-    ] = None,
+    node_modules: Annotated[Path | None, option(OUTPUT, metavar="DIR")] = None,
+    shortlist: Annotated[str | None, option(OUTPUT, metavar="SPEC")] = None,
+    calibrate: Annotated[str | None, option(OUTPUT, metavar="SPEC")] = None,
+    serving: Annotated[Path | None, option(SERVING, metavar="MODELS")] = None,
+    name: Annotated[str | None, option(SERVING, metavar="NAME")] = None,
+    version: Annotated[int | None, option(SERVING, metavar="N")] = None,
+    mounted: Annotated[str | None, option(SERVING, metavar="PATH")] = None,
     json_output: Json = False,
     quiet: Quiet = False,
     verbose: Verbose = False,
 ) -> None:
     """Export a bundle to SavedModel, ONNX and other formats. Nothing is written unless every file
     agrees with the Keras model.
+
+    Args:
+        bundle: The folder that `train` or `import` wrote.
+        out: The folder for the exported files. It must not exist.
+        node_modules: The folder with the npm packages that web and web_int8 copy. Default:
+            node_modules in the working directory, or in scripts/ of a clone.
+        shortlist: Text pairs (docs/data.md), such as the training data, or a shortlist of the
+            imported model, such as lex.50.50.deen.s2t.bin. The exported files choose only among the
+            tokens that it suggests for each source token, which is faster but changes some
+            translations. Supported by onnx (the default with this option), onnx_int8, ctranslate2
+            (vmap.txt), web and web_int8.
+        calibrate: Text pairs (docs/data.md) whose validation split the model has not seen in
+            training. Translations then have a confidence from 0 to 1, in `translate --json`, the
+            server and the page (docs/running.md).
+        serving: The model folder of TensorFlow Serving, created if it does not exist. The
+            SavedModel is also written to MODELS/NAME/VERSION and registered in
+            MODELS/models.config.
+        name: The model's name in TensorFlow Serving, which is part of the URL.
+        version: The version number. Default: one more than the newest.
+        mounted: The path of MODELS on the server. Default: /models.
     """
     _check(bundle, out, format, node_modules, shortlist, calibrate)
     _check_serving(serving, name, version, mounted, format, shortlist)
-    with plain_warnings(LicenseWarning), lock(out), steps(quiet, verbose) as begin:
-        begin("load TensorFlow")
-        load_tensorflow()
+    with plain_warnings(LicenseWarning), new_folder(out, quiet, verbose) as begin:
         from tfk_transformer.export.exporting import export
         from tfk_transformer.export.runtime.opening import open_bundle
 
@@ -168,33 +148,48 @@ def command(
             begin(f"add the SavedModel to {serving}")
             saved_model = out / file_names.SAVED_MODEL_FOLDER
             added = write_serving(saved_model, serving, name, version, mounted or MOUNTED)
-    files = describe_files(out)
-    run = run_line(
-        out,
-        "classify" if "labels" in figures else "translate",
-        fitted.probes[0] if fitted.probes else None,
-    )
-    if json_output:
-        report = {
-            "out": str(out),
-            "files": files,
-            "parity": figures,
-            "run": run and command_line(run),
-            "serving": added and str(added),
-        }
-        print(json.dumps(report, indent=2))
-        return
-    for line in _summary(out, files, figures):
-        console().print(line)
-    if added:
-        console().print(f"Serve it: {added}, a version for TensorFlow Serving")
-    if run:
-        console().print(f"Run it: {command_line(run)}")
-    for page in (out / name for name in WEB_FORMATS if name in figures):
-        console().print(
-            f"Open it: {command_line(['python', '-m', 'http.server', '--directory', str(page)])} "
-            "--bind 127.0.0.1"
-        )
+    files = _describe_files(out)
+    run = _run_line(out, figures, fitted.probes)
+    report = {
+        "out": str(out),
+        "files": files,
+        "parity": figures,
+        "run": run,
+        "serving": added and str(added),
+    }
+    lines = itertools.chain(_summary(out, files, figures), _next_steps(out, figures, run, added))
+    print_report(report, lines, json_output)
+
+
+def _describe_files(out: Path) -> dict[str, dict[str, Any]]:
+    """Return the size in bytes and the purpose of each file and folder of an export, by name."""
+    files: dict[str, dict[str, Any]] = {}
+    for path in sorted(out.iterdir()):
+        size = sum(file.stat().st_size for file in (path, *path.rglob("*")) if file.is_file())
+        files[path.name] = {"bytes": size, "purpose": _purpose(path.name)}
+    return files
+
+
+def _purpose(name: str) -> str:
+    """Return the purpose of a file.
+
+    `translate.int8.onnx` is a smaller `translate.onnx`, and NAME.data contains weights of NAME.
+    """
+    if name.endswith(".data"):
+        return f"weights of {name.removesuffix('.data')}; keep both in one folder"
+    if (portable := name.replace(".int8.onnx", ".onnx")) != name:
+        return f"{PURPOSES.get(portable, portable)}; smaller, with 8-bit weights"
+    return PURPOSES.get(name, "")
+
+
+def _run_line(out: Path, figures: Mapping[str, Any], probes: Sequence[str]) -> str | None:
+    """Return a command line that runs a file of an export, or None if no command runs any."""
+    name = next((name for name in RUNNABLE if (out / name).exists()), None)
+    if name is None:
+        return None
+    command = "classify" if "labels" in figures else "translate"
+    text = filter(None, probes[:1])
+    return command_line(["tfk-transformer", command, str(out / name), *text])
 
 
 def _summary(
@@ -255,6 +250,21 @@ def _agreements(figures: Mapping[str, Any]) -> Iterator[str]:
             f"{name}: run in Node on {in_node['sentences']} sentences"
             if in_node
             else f"{name}: not run in Node, which is not installed"
+        )
+
+
+def _next_steps(
+    out: Path, figures: Mapping[str, Any], run: str | None, added: Path | None
+) -> Iterator[str]:
+    """Yield how to use the files, and the version that was added to TensorFlow Serving."""
+    if added:
+        yield f"Serve it: {added}, a version for TensorFlow Serving"
+    if run:
+        yield f"Run it: {run}"
+    for page in (out / name for name in WEB_FORMATS if name in figures):
+        yield (
+            f"Open it: {command_line(['python', '-m', 'http.server', '--directory', str(page)])} "
+            "--bind 127.0.0.1"
         )
 
 

@@ -1,9 +1,9 @@
 """`tfk-transformer import`."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
@@ -14,19 +14,21 @@ from tfk_transformer.apps.cli.arguments import (
     Verbose,
     check_input_files,
     check_new_folder,
-    console,
+    option,
 )
-from tfk_transformer.apps.cli.model_commands.import_report import comparison_lines, origin_lines
-from tfk_transformer.apps.cli.model_commands.trim import KEEP_TEXT, VocabSize, open_texts
-from tfk_transformer.apps.cli.progress import steps
-from tfk_transformer.apps.cli.terminal import plain_warnings, print_line
-from tfk_transformer.atomic_write import lock
+from tfk_transformer.apps.cli.model_commands.trim import (
+    KEEP_TEXT,
+    VocabSize,
+    open_texts,
+    trimming_lines,
+)
+from tfk_transformer.apps.cli.progress import new_folder
+from tfk_transformer.apps.cli.terminal import plain_warnings, print_line, print_report
+from tfk_transformer.config.setting_values import setting_text
 from tfk_transformer.config.small_files import read_small_text
+from tfk_transformer.config.words import shorten
 from tfk_transformer.pipelines.licenses import LicenseWarning
-from tfk_transformer.runtime_environment import load_tensorflow
-
-if TYPE_CHECKING:
-    from tfk_transformer.pipelines.translator import Translator
+from tfk_transformer.text.languages import Languages
 
 MODEL = "Model"  # title of a group of options in the help
 EXAMPLES = """
@@ -43,114 +45,46 @@ tfk-transformer import nllb-200 -o small --source-language deu_Latn \\
 
 
 def command(
-    model: Annotated[
-        str,
-        typer.Argument(
-            metavar="MODEL",
-            help="A folder in Hugging Face's layout, with config.json (MarianMT as in opus-mt, "
-            "M2M100, NLLB, mBART, Pegasus, T5, mT5, ByT5), or of CTranslate2, with model.bin; the "
-            "name of such a model on the Hugging Face hub, such as OWNER/MODEL; an .argosmodel "
-            "file of Argos Translate; or a folder or an .npz or .bin file of Marian, such as a "
-            "model of Firefox.",
-        ),
-    ],
-    out: Annotated[
-        Path,
-        typer.Option(
-            "--out",
-            "-o",
-            metavar="DIR",
-            help="The folder for the bundle. It must not exist.",
-            rich_help_panel=OUTPUT,
-        ),
-    ],
-    probes: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            help=(
-                "A UTF-8 file of source texts, one per line. `export` compares the exported files "
-                "with the model on these texts. Default: texts of random tokens."
-            ),
-            rich_help_panel=OUTPUT,
-        ),
-    ] = None,
-    source_language: Annotated[
-        str | None,
-        typer.Option(
-            metavar="CODE",
-            help=(
-                "The language of the sources, such as de (M2M100), deu_Latn (NLLB) or de_DE "
-                "(mBART-50). Default: the language that the folder or its name states; required "
-                "for a multilingual model."
-            ),
-            rich_help_panel=MODEL,
-        ),
-    ] = None,
-    target_language: Annotated[
-        str | None,
-        typer.Option(
-            metavar="CODE",
-            help="The language of the translations.",
-            rich_help_panel=MODEL,
-        ),
-    ] = None,
-    source_text_prefix: Annotated[
-        str | None,
-        typer.Option(
-            metavar="TEXT",
-            help=(
-                'A text that the model puts before every source, such as "summarize: " for T5. '
-                "Default: none."
-            ),
-            rich_help_panel=MODEL,
-        ),
-    ] = None,
-    vocab: Annotated[
-        list[Path] | None,
-        typer.Option(
-            metavar="FILE",
-            help=(
-                "For a file of Marian, or a folder without it: the SentencePiece model of "
-                "both sides. If the sides differ, repeat the option: source, then target."
-            ),
-            rich_help_panel=MODEL,
-        ),
-    ] = None,
+    model: Annotated[str, typer.Argument(metavar="MODEL")],
+    out: Annotated[Path, option(OUTPUT, "--out", "-o", metavar="DIR")],
+    probes: Annotated[Path | None, option(OUTPUT, metavar="FILE")] = None,
+    source_language: Annotated[str | None, option(MODEL, metavar="CODE")] = None,
+    target_language: Annotated[str | None, option(MODEL, metavar="CODE")] = None,
+    source_text_prefix: Annotated[str | None, option(MODEL, metavar="TEXT")] = None,
+    vocab: Annotated[list[Path] | None, option(MODEL, metavar="FILE")] = None,
     keep_text: Annotated[list[Path] | None, KEEP_TEXT] = None,
     vocab_size: VocabSize = None,
-    check: Annotated[
-        bool,
-        typer.Option(
-            "--check",
-            help="Also translate the example of the model's card, and compare tokens, translations "
-            "and scores with transformers or CTranslate2 where these are installed. Exit status 1 "
-            "if they differ.",
-            rich_help_panel=OUTPUT,
-        ),
-    ] = False,
+    check: Annotated[bool, option(OUTPUT, "--check")] = False,
     json_output: Json = False,
     quiet: Quiet = False,
     verbose: Verbose = False,
 ) -> None:
     """Convert a model from another library to a bundle. No code from the model is run, and nothing
     is written unless all files of the model fit together.
-    """
-    from tfk_transformer.importing.hugging_face import model_folder
-    from tfk_transformer.importing.model_paths import (
-        check_model_path,
-        is_ctranslate2_folder,
-        is_hub_name,
-        is_marian_folder,
-    )
 
+    Args:
+        model: A folder in Hugging Face's layout, with config.json (MarianMT as in opus-mt, M2M100,
+            NLLB, mBART, Pegasus, T5, mT5, ByT5), or of CTranslate2, with model.bin; the name of
+            such a model on the Hugging Face hub, such as OWNER/MODEL; an .argosmodel file of Argos
+            Translate; or a folder or an .npz or .bin file of Marian, such as a model of Firefox.
+        out: The folder for the bundle. It must not exist.
+        probes: A UTF-8 file of source texts, one per line. `export` compares the exported files
+            with the model on these texts. Default: texts of random tokens.
+        source_language: The language of the sources, such as de (M2M100), deu_Latn (NLLB) or de_DE
+            (mBART-50). Default: the language that the folder or its name states; required for a
+            multilingual model.
+        target_language: The language of the translations.
+        source_text_prefix: A text that the model puts before every source, such as "summarize: "
+            for T5. Default: none.
+        vocab: For a file of Marian, or a folder without it: the SentencePiece model of both sides.
+            If the sides differ, repeat the option: source, then target.
+        check: Also translate the example of the model's card, and compare tokens, translations and
+            scores with transformers or CTranslate2 where these are installed. Exit status 1 if they
+            differ.
+    """
     check_input_files(probes=probes)
     check_new_folder(out)
-    if not is_hub_name(model):
-        check_model_path(Path(model))
-    has_other_layout = is_ctranslate2_folder(Path(model)) or is_marian_folder(Path(model))
-    if Path(model).is_dir() and not has_other_layout:
-        model_folder.check_model_files(Path(model), [model_folder.CONFIG])
+    _check_model(model)
     texts = read_small_text(probes).splitlines() if probes else []
     if vocab_size is not None and not keep_text:
         raise ValueError(
@@ -158,16 +92,12 @@ def command(
             "with sentences of the languages to keep."
         )
     keep_texts = open_texts("keep-text", keep_text) if keep_text else None
-    with plain_warnings(LicenseWarning), lock(out), steps(quiet, verbose) as begin:
-        check_new_folder(out)  # another run may have just ended
-        begin("load TensorFlow")
-        load_tensorflow()
+    with plain_warnings(LicenseWarning), new_folder(out, quiet, verbose) as begin:
         from tfk_transformer.importing.checking.comparison import compare_with_library
         from tfk_transformer.importing.checking.description import describe_model
         from tfk_transformer.importing.model_import import import_model
 
         begin(f"read {model}")
-        languages = {"source_language": source_language, "target_language": target_language}
         translator = import_model(
             model,
             vocab=vocab or (),
@@ -175,7 +105,8 @@ def command(
             probes=texts,
             keep_texts=keep_texts,
             vocab_size=vocab_size,
-            **languages,
+            source_language=source_language,
+            target_language=target_language,
         )
         begin(f"write {out}")
         translator.save(out)
@@ -184,7 +115,17 @@ def command(
         if check:
             begin("compare translations")
             comparison = compare_with_library(model, translator, vocab or ())
-    _print_report(out, translator, description, comparison, json_output)
+    source, target = translator.languages
+    report = {
+        "bundle": str(out),
+        **translator.origin,
+        "source_language": source,
+        "target_language": target,
+        "read": description,
+        **({"comparison": comparison} if comparison else {}),
+    }
+    lines = _lines(out, translator.origin, translator.languages, description, comparison)
+    print_report(report, lines, json_output)
     if comparison and comparison["agrees"] is False:
         print_line(
             f"warning: the imported model differs from {comparison['library']}. {out} was written; "
@@ -193,24 +134,70 @@ def command(
         raise typer.Exit(1)
 
 
-def _print_report(
+def _check_model(model: str) -> None:
+    """Refuse a path without a model that can be imported, before TensorFlow is loaded."""
+    from tfk_transformer.importing.hugging_face import model_folder
+    from tfk_transformer.importing.model_paths import (
+        check_model_path,
+        is_ctranslate2_folder,
+        is_hub_name,
+        is_marian_folder,
+    )
+
+    if not is_hub_name(model):
+        check_model_path(Path(model))
+    has_other_layout = is_ctranslate2_folder(Path(model)) or is_marian_folder(Path(model))
+    if Path(model).is_dir() and not has_other_layout:
+        model_folder.check_model_files(Path(model), [model_folder.CONFIG])
+
+
+def _lines(
     out: Path,
-    translator: "Translator",
+    origin: Mapping[str, Any],
+    languages: Languages,
     description: Mapping[str, Any],
     comparison: Mapping[str, Any] | None,
-    as_json: bool,
-) -> None:
-    """Print what was read and compared, as text or as one JSON object."""
-    origin = translator.origin
-    if as_json:
-        source, target = translator.languages
-        languages = {"source_language": source, "target_language": target}
-        compared = {} if comparison is None else {"comparison": comparison}
-        report = {"bundle": str(out), **origin, **languages, "read": description, **compared}
-        print(json.dumps(report, indent=2))
+) -> Iterator[str]:
+    """Yield the lines that describe an imported model, the settings taken over, a comparison."""
+    from tfk_transformer.importing.checking.description import describe_line
+    from tfk_transformer.training.trimming.trimming import TRIMMING
+
+    directions = zip(("from", "to"), languages, strict=True)
+    license_name = f"license: {origin['license'] or 'not stated'}"
+    direction = " ".join(f"{word} {language}" for word, language in directions if language)
+    facts = (f"{origin['family']}: {origin['name']}", license_name, direction)
+    yield ", ".join(filter(None, facts))
+    yield describe_line(description)
+    if settings := ", ".join(
+        f"{name}={setting_text(value)}" for name, value in origin["search"].items()
+    ):
+        yield f"search settings of the folder, with which the bundle translates: {settings}"
+    yield from (f"note: {note}" for note in origin["notes"])
+    if TRIMMING in origin:
+        yield from trimming_lines(origin[TRIMMING])
+    if comparison:
+        yield from _comparison_lines(comparison)
+    yield f"bundle: {out}"
+
+
+def _comparison_lines(comparison: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the lines that describe a result of `compare_with_library`."""
+    quoted = [
+        json.dumps(shorten(comparison[name]), ensure_ascii=False)
+        for name in ("source", "translation")
+    ]
+    yield f"example from the {comparison['source_from']}: {' → '.join(quoted)}"
+    if comparison["agrees"] is None:
+        library = comparison["library"] or "a library"
+        yield f"not compared with {library}: {comparison['reason']}"
         return
-    for line in origin_lines(origin, translator.languages, description):
-        console().print(line)
-    for line in comparison_lines(comparison) if comparison else ():
-        console().print(line)
-    console().print(f"bundle: {out}")
+    texts = comparison["texts"]
+    largest = comparison["largest_score_difference"]
+    scores = "" if largest is None else f", scores at most {largest:.1g} apart"
+    yield (
+        f"compared with {comparison['library']}: the same tokens for "
+        f"{comparison['equal_tokens']} of {texts} texts, the same translations for "
+        f"{comparison['equal_translations']} of {texts}{scores}"
+    )
+    for name, value in comparison.get("first_difference", {}).items():
+        yield f"  {name.replace('_', ' ')}: {json.dumps(value, ensure_ascii=False)}"

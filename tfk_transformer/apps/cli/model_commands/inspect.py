@@ -1,15 +1,15 @@
 """`tfk-transformer inspect`."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.table import Table
+from rich.table import Column, Table
 
-from tfk_transformer.apps.cli.arguments import Json, console, prepare
-from tfk_transformer.apps.cli.terminal import print_line
+from tfk_transformer.apps.cli.arguments import Json, prepare
+from tfk_transformer.apps.cli.terminal import print_line, print_report
 from tfk_transformer.config.search_settings import Rules
 from tfk_transformer.config.setting_values import setting_text
 from tfk_transformer.pipelines.licenses import license_warning
@@ -22,21 +22,18 @@ tfk-transformer inspect numbers numbers-2
 
 
 def command(
-    file: Annotated[
-        Path,
-        typer.Argument(
-            metavar="FILE", help="An exported file, an exported folder or page, or a bundle."
-        ),
-    ],
-    other: Annotated[
-        Path | None, typer.Argument(metavar="OTHER", help="A file or folder to compare with FILE.")
-    ] = None,
+    file: Annotated[Path, typer.Argument(metavar="FILE")],
+    other: Annotated[Path | None, typer.Argument(metavar="OTHER")] = None,
     json_output: Json = False,
 ) -> None:
     """Show the signatures, sizes, version and configuration of a file or folder, and how closely
     its results agree with the Keras model.
 
     With OTHER, show only the differences between FILE and OTHER.
+
+    Args:
+        file: An exported file, an exported folder or page, or a bundle.
+        other: A file or folder to compare with FILE.
     """
     prepare(file)
     from tfk_transformer.export.inspection import inspect
@@ -45,14 +42,17 @@ def command(
     origin = description.get("model_card") or description.get("facts", {}).get("origin", {})
     if warning := license_warning(origin):
         print_line(f"warning: {warning}")
-    if other is not None:
-        prepare(other)
-        _print_differences(description, inspect(other), json_output)
-    elif json_output:
-        print(json.dumps(description, indent=2))
-    else:
-        for table in _tables(description):
-            console().print(table)
+    if other is None:
+        print_report(description, _tables(description), json_output)
+        return
+    prepare(other)
+    second = inspect(other)
+    paths = description["path"], second["path"]
+    differ = dict(differences(description, second))
+    columns = [Column(title, overflow="fold") for title in ("", *paths)]
+    rows = [(name, *map(_readable, values)) for name, values in differ.items()]
+    table = _table(f"{len(differ)} differences", columns, rows)
+    print_report({"paths": paths, "differences": differ}, [table], json_output)
 
 
 def _tables(description: Mapping[str, Any]) -> Iterator[Table]:
@@ -67,20 +67,29 @@ def _tables(description: Mapping[str, Any]) -> Iterator[Table]:
     if card := description.get("model_card"):
         yield _value_table("model card", card)
     for name, signature in description.get("signatures", {}).items():
-        yield _signature_table(name, signature)
+        columns = ("", "name", "dtype", "shape", "default")
+        yield _table(f"signature {name}", columns, _signature_rows(signature))
     if settings := description.get("settings"):
-        yield _settings_table(settings)
+        columns = ("name", "type", "default", "least", "most")
+        yield _table("search settings", columns, _settings_rows(settings))
     titles = {"config": "configuration", "parity": "agreement with the Keras model"}
     for name in titles:
         if values := description.get(name):
             yield _value_table(titles[name], values)
 
 
-def _value_table(title: str, values: Mapping[str, Any]) -> Table:
-    table = Table(title=title, show_header=False, title_justify="left")
-    for name, value in values.items():
-        table.add_row(name, _format_value(value))
+def _table(
+    title: str, columns: Iterable[Column | str], rows: Iterable[Sequence[str]], **options: Any
+) -> Table:
+    table = Table(*columns, title=title, title_justify="left", **options)
+    for row in rows:
+        table.add_row(*row)
     return table
+
+
+def _value_table(title: str, values: Mapping[str, Any]) -> Table:
+    rows = [(name, _format_value(value)) for name, value in values.items()]
+    return _table(title, (), rows, show_header=False)
 
 
 def _format_value(value: Any) -> str:
@@ -89,43 +98,21 @@ def _format_value(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value)
 
 
-def _signature_table(name: str, signature: Mapping[str, Any]) -> Table:
-    table = Table(
-        "", "name", "dtype", "shape", "default", title=f"signature {name}", title_justify="left"
-    )
+def _signature_rows(signature: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
     for side in ("inputs", "outputs"):
         for tensor in signature[side]:
             default = str(tensor.get("default", ""))
-            table.add_row(side[:-1], tensor["name"], tensor["dtype"], _shape(tensor), default)
-    return table
+            yield side[:-1], tensor["name"], tensor["dtype"], _shape(tensor), default
 
 
-def _settings_table(rules: Rules) -> Table:
-    table = Table(
-        "name", "type", "default", "least", "most", title="search settings", title_justify="left"
-    )
+def _settings_rows(rules: Rules) -> Iterator[tuple[str, ...]]:
     for name, rule in rules.items():
         least = str(rule.get("minimum", ""))
         if "exclusiveMinimum" in rule:
             least = f"above {rule['exclusiveMinimum']}"
         values = ", ".join(map(setting_text, rule.get("enum", ())))
         default = setting_text(rule["default"])
-        table.add_row(name, rule.get("type", values), default, least, str(rule.get("maximum", "")))
-    return table
-
-
-def _print_differences(first: Mapping[str, Any], second: Mapping[str, Any], as_json: bool) -> None:
-    paths = first["path"], second["path"]
-    differ = dict(differences(first, second))
-    if as_json:
-        print(json.dumps({"paths": paths, "differences": differ}, indent=2))
-        return
-    table = Table(title=f"{len(differ)} differences", title_justify="left")
-    for title in ("", *paths):
-        table.add_column(title, overflow="fold")
-    for name, values in differ.items():
-        table.add_row(name, *map(_readable, values))
-    console().print(table)
+        yield name, rule.get("type", values), default, least, str(rule.get("maximum", ""))
 
 
 def differences(
@@ -144,10 +131,7 @@ def differences(
 
 
 def _comparable(description: Mapping[str, Any], shared: set[str]) -> dict[str, Any]:
-    """Return a result of `inspect` in a form that can be compared.
-
-    The path is removed. Tensors and signatures that are not shared are converted to text.
-    """
+    """Return a result of `inspect` without its path; tensors and single signatures are texts."""
     signatures = {
         name: {
             side: {tensor["name"]: _tensor(tensor) for tensor in tensors}

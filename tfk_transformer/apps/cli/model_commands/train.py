@@ -1,10 +1,11 @@
-"""`tfk-transformer train`."""
+"""`tfk-transformer train`, and recipes from a TOML file and the command line."""
 
 import contextlib
 import json
 import os
 import sys
 import traceback
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -15,15 +16,13 @@ from tfk_transformer.apps.cli.arguments import (
     Json,
     Quiet,
     check_bundle,
-    print_bundle,
-    printer,
+    check_new_folder,
+    named_value,
+    option,
 )
 from tfk_transformer.apps.cli.main import USER_ERRORS, print_error
-from tfk_transformer.apps.cli.model_commands.recipe_flags import (
-    check_data,
-    read_recipe,
-    with_recipe,
-)
+from tfk_transformer.apps.cli.record_options import field_option, with_options
+from tfk_transformer.apps.cli.terminal import console
 from tfk_transformer.atomic_write import lock
 from tfk_transformer.runtime_environment import load_backend
 from tfk_transformer.training.recipe import Recipe
@@ -38,90 +37,103 @@ tfk-transformer train --from de-en --data files:mine.de,mine.en -o mine
 # Print the complete recipe, to save it in a file.
 tfk-transformer train --data numbers:en-de --preset tiny --print-config
 """
-RESOURCES = "Resources"
+RESOURCES = "Resources"  # title of a group of options in the help
+
+# What the options of fields have instead of the name of the field, its description, and N or X.
+OPTIONS: dict[str, dict[str, str]] = {
+    "data": {"metavar": "SPEC"},
+    "validation_data": {"metavar": "SPEC"},
+    "source_language": {"metavar": "CODE"},
+    "target_language": {"metavar": "CODE"},
+    "start": {"flag": "--from", "metavar": "BUNDLE"},
+    "options": {
+        "flag": "--option",
+        "help_text": "An option of the model that differs from the preset, such as norm=post "
+        "(docs/seeds.md).",
+    },
+    "search": {"flag": "--setting"},
+    "profile": {"metavar": "FIRST LAST"},
+}
+NAMED_VALUES = {"options": "norm=post", "search": "beam_size=6"}  # examples of their options
+# Adds an option for every field of `Recipe` to a command.
+with_recipe = with_options(
+    {
+        name: field_option(name, field, **OPTIONS.get(name, {}))
+        for name, field in Recipe.model_fields.items()
+    }
+)
+
+
+def read_recipe(file: Path | None, overrides: dict[str, Any]) -> Recipe:
+    """Return the recipe of a TOML file and of options, whose `overrides` replace its values."""
+    values = Recipe.read_values(file) if file else {}
+    for name, example in NAMED_VALUES.items():
+        flag = OPTIONS[name]["flag"]
+        named = dict(named_value(text, flag, example) for text in overrides.get(name, ()))
+        if named:
+            overrides = {**overrides, name: {**values.get(name, {}), **named}}
+    values |= overrides
+    if "data" not in values:
+        raise ValueError(
+            "--data: expected a spec of the training pairs, as in folder:DIR:de-en, got none; see "
+            "docs/data.md."
+        )
+    return Recipe(**values)
+
+
+def required_out(out: Path | None) -> Path:
+    """Return the folder for the bundle, which some options make optional."""
+    if out is None:
+        raise ValueError("--out: expected a folder for the bundle, got none; add --out DIR.")
+    return out
+
+
+def check_data(recipe: Recipe, out: Path, resume: bool, cache: Path | None) -> None:
+    """Refuse invalid data or folders before the backend is loaded, which takes seconds."""
+    from tfk_transformer import datasets
+
+    if not resume:
+        check_new_folder(out)
+        if recipe.start is not None:
+            check_bundle(Path(recipe.start))
+    for data, split in ((recipe.data, "train"), (recipe.validation_data, "validation")):
+        if data is not None and cache is None:
+            source = datasets.load(data)
+            # TensorFlow Datasets loads TensorFlow, and may download.
+            if not data.startswith("tfds:"):
+                source.pairs(split)  # checks the files without reading pairs
+
+
+def printer(quiet: bool, as_json: bool = False) -> Callable[[str], None]:
+    """Return a function that prints a line, or does nothing if `quiet` or the output is closed.
+
+    Lines go to standard error if `as_json`, since standard output then contains only JSON.
+    """
+    shown = console(stderr=as_json)
+    return (lambda line: None) if quiet or not shown.file.writable() else shown.print
+
+
+def print_bundle(out: Path, as_json: bool, say: Callable[[str], None]) -> None:
+    """Print the path of a trained bundle, or as JSON its path and metrics."""
+    if not as_json:
+        say(f"bundle: {out}")
+        return
+    file = out / "metrics.json"
+    metrics = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+    print(json.dumps({"bundle": str(out), **metrics}, indent=2))
 
 
 @with_recipe
 def command(
-    recipe: Annotated[
-        Path | None,
-        typer.Argument(
-            metavar="RECIPE", help="A TOML file. Options on the command line override its values."
-        ),
-    ] = None,
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            "--out",
-            "-o",
-            metavar="DIR",
-            help="The folder for the bundle. It must not exist.",
-            rich_help_panel=OUTPUT,
-        ),
-    ] = None,
-    resume: Annotated[
-        bool,
-        typer.Option(
-            "--resume",
-            help=(
-                "Continue an interrupted training run after its last complete epoch. Without one, "
-                "begin; after its end, do nothing."
-            ),
-            rich_help_panel=OUTPUT,
-        ),
-    ] = False,
-    cache: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="DIR",
-            help=(
-                "A folder for the tokenizers and the token ids of the data. If it exists, the "
-                "texts are not read again."
-            ),
-            rich_help_panel=RESOURCES,
-        ),
-    ] = None,
-    devices: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            metavar="N",
-            help=(
-                "Number of GPUs of this machine that share each batch (docs/scaling.md). "
-                "Default: all."
-            ),
-            rich_help_panel=RESOURCES,
-        ),
-    ] = None,
-    distributed: Annotated[
-        bool,
-        typer.Option(
-            "--distributed",
-            help=(
-                "Train jointly with other processes. Environment variables describe them "
-                "(docs/scaling.md)."
-            ),
-            rich_help_panel=RESOURCES,
-        ),
-    ] = False,
-    towers: Annotated[
-        bool,
-        typer.Option(
-            "--towers/--no-towers",
-            help="On a CPU, compute the halves of each batch in parallel (docs/training.md).",
-            rich_help_panel=RESOURCES,
-        ),
-    ] = True,
-    print_config: Annotated[
-        bool, typer.Option("--print-config", help="Print the complete recipe as TOML, and exit.")
-    ] = False,
-    print_schema: Annotated[
-        bool,
-        typer.Option(
-            "--print-schema",
-            help="Print the JSON schema of recipes, for editors (docs/training.md), and exit.",
-        ),
-    ] = False,
+    recipe: Annotated[Path | None, typer.Argument(metavar="RECIPE")] = None,
+    out: Annotated[Path | None, option(OUTPUT, "--out", "-o", metavar="DIR")] = None,
+    resume: Annotated[bool, option(OUTPUT, "--resume")] = False,
+    cache: Annotated[Path | None, option(RESOURCES, metavar="DIR")] = None,
+    devices: Annotated[int | None, option(RESOURCES, metavar="N", min=1)] = None,
+    distributed: Annotated[bool, option(RESOURCES, "--distributed")] = False,
+    towers: Annotated[bool, option(RESOURCES)] = True,
+    print_config: Annotated[bool, option(None, "--print-config")] = False,
+    print_schema: Annotated[bool, option(None, "--print-schema")] = False,
     json_output: Json = False,
     quiet: Quiet = False,
     *,
@@ -131,6 +143,21 @@ def command(
 
     With --from, fine-tune a bundle that `train` or `import` wrote: training continues from its
     weights.
+
+    Args:
+        recipe: A TOML file. Options on the command line override its values.
+        out: The folder for the bundle. It must not exist.
+        resume: Continue an interrupted training run after its last complete epoch. Without one,
+            begin; after its end, do nothing.
+        cache: A folder for the tokenizers and the token ids of the data. If it exists, the texts
+            are not read again.
+        devices: Number of GPUs of this machine that share each batch (docs/scaling.md). Default:
+            all.
+        distributed: Train jointly with other processes. Environment variables describe them
+            (docs/scaling.md).
+        towers: On a CPU, compute the halves of each batch in parallel (docs/training.md).
+        print_config: Print the complete recipe as TOML, and exit.
+        print_schema: Print the JSON schema of recipes, for editors (docs/training.md), and exit.
     """
     if print_schema:
         print(json.dumps(recipe_schema(), indent=2))
@@ -139,8 +166,7 @@ def command(
     if print_config:
         print(_with_start(full_recipe).to_toml(), end="")
         return
-    if out is None:
-        raise ValueError("--out: expected a folder for the bundle, got none; add --out DIR.")
+    out = required_out(out)
     say = printer(quiet, json_output)
     # Only the first of several processes locks the folder, and only `train` knows which it is.
     with contextlib.nullcontext() if distributed else lock(out):
@@ -179,8 +205,6 @@ def _run(recipe: Recipe, out: Path, *, distributed: bool, **options: Any) -> boo
 
     try:
         train(recipe, out, distributed=distributed, **options)
-    except KeyboardInterrupt:
-        raise typer.Exit(130) from None
     except Exception as error:
         if distributed:
             _exit_immediately(error)

@@ -1,7 +1,6 @@
 """`tfk-transformer trim`."""
 
 import itertools
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -16,12 +15,11 @@ from tfk_transformer.apps.cli.arguments import (
     check_bundle,
     check_input_files,
     check_new_folder,
-    console,
+    option,
 )
-from tfk_transformer.apps.cli.progress import steps
-from tfk_transformer.atomic_write import lock
+from tfk_transformer.apps.cli.progress import new_folder
+from tfk_transformer.apps.cli.terminal import print_report
 from tfk_transformer.formats.lines import LineReader, Texts
-from tfk_transformer.runtime_environment import load_tensorflow
 
 VOCABULARY = "Vocabulary"  # title of a group of options in the help
 EXAMPLES = """
@@ -32,67 +30,31 @@ tfk-transformer trim de-en --keep-text train.de --keep-target-text train.en \\
     -o small-de-en
 """
 
-KEEP_TEXT = typer.Option(
+KEEP_TEXT = option(
+    VOCABULARY,
     metavar="FILE",
-    help=(
-        "A UTF-8 file of sentences, one per line: plain, .gz or .zst. The vocabulary keeps the "
-        "pieces that they use, all single characters and special tokens. Repeat the option for the "
-        "files of all languages."
-    ),
-    rich_help_panel=VOCABULARY,
+    help="A UTF-8 file of sentences, one per line: plain, .gz or .zst. The vocabulary keeps the "
+    "pieces that they use, all single characters and special tokens. Repeat the option for the "
+    "files of all languages.",
 )
 VocabSize = Annotated[
     int | None,
-    typer.Option(
+    option(
+        VOCABULARY,
         metavar="N",
-        help=(
-            "The maximum number of pieces; the most frequent are kept. Default: all pieces that "
-            "the sentences use."
-        ),
-        rich_help_panel=VOCABULARY,
+        help="The maximum number of pieces; the most frequent are kept. Default: all pieces that "
+        "the sentences use.",
     ),
 ]
 
 
 def command(
-    bundle: Annotated[
-        Path,
-        typer.Argument(metavar="BUNDLE", help="A folder that `train` or `import` wrote."),
-    ],
-    out: Annotated[
-        Path,
-        typer.Option(
-            "--out",
-            "-o",
-            metavar="DIR",
-            help="The folder for the new bundle. It must not exist.",
-            rich_help_panel=OUTPUT,
-        ),
-    ],
+    bundle: Annotated[Path, typer.Argument(metavar="BUNDLE")],
+    out: Annotated[Path, option(OUTPUT, "--out", "-o", metavar="DIR")],
     keep_text: Annotated[list[Path], KEEP_TEXT],
-    keep_target_text: Annotated[
-        list[Path] | None,
-        typer.Option(
-            metavar="FILE",
-            help=(
-                "Sentences of the target language. --keep-text is then of the source language. "
-                "Useful if the sides have separate vocabularies."
-            ),
-            rich_help_panel=VOCABULARY,
-        ),
-    ] = None,
+    keep_target_text: Annotated[list[Path] | None, option(VOCABULARY, metavar="FILE")] = None,
     vocab_size: VocabSize = None,
-    check_text: Annotated[
-        list[Path] | None,
-        typer.Option(
-            metavar="FILE",
-            help=(
-                "Other sentences, whose segmentation is compared before and after. Default: every "
-                "tenth of the kept sentences, with the pieces of the others."
-            ),
-            rich_help_panel=VOCABULARY,
-        ),
-    ] = None,
+    check_text: Annotated[list[Path] | None, option(VOCABULARY, metavar="FILE")] = None,
     json_output: Json = False,
     quiet: Quiet = False,
     verbose: Verbose = False,
@@ -101,22 +63,24 @@ def command(
 
     A multilingual model has pieces for all of its languages. Texts whose pieces are all kept are
     read as before, with the same weights. Search settings stay.
+
+    Args:
+        bundle: A folder that `train` or `import` wrote.
+        out: The folder for the new bundle. It must not exist.
+        keep_target_text: Sentences of the target language. --keep-text is then of the source
+            language. Useful if the sides have separate vocabularies.
+        check_text: Other sentences, whose segmentation is compared before and after. Default: every
+            tenth of the kept sentences, with the pieces of the others.
     """
     check_bundle(bundle)
     check_new_folder(out)
     texts = open_texts("keep-text", keep_text)
-    other_texts = {
-        name: open_texts(option, files)
-        for name, option, files in (
-            ("target_texts", "keep-target-text", keep_target_text),
-            ("check_texts", "check-text", check_text),
-        )
-        if files
-    }
-    with lock(out), steps(quiet, verbose) as begin:
-        check_new_folder(out)  # another run may have just ended
-        begin("load TensorFlow")
-        load_tensorflow()
+    other_texts = {}
+    if keep_target_text:
+        other_texts["target_texts"] = open_texts("keep-target-text", keep_target_text)
+    if check_text:
+        other_texts["check_texts"] = open_texts("check-text", check_text)
+    with new_folder(out, quiet, verbose) as begin:
         from tfk_transformer.pipelines.translator import Translator
         from tfk_transformer.training.trimming.trimming import TRIMMING, trim
 
@@ -127,40 +91,27 @@ def command(
         begin(f"write {out}")
         trimmed.save(out)
     figures = trimmed.origin[TRIMMING]
-    if json_output:
-        print(json.dumps({"bundle": str(out), TRIMMING: figures}, indent=2))
-        return
-    for line in trimming_lines(figures):
-        console().print(line)
-    console().print(f"bundle: {out}")
+    lines = [*trimming_lines(figures), f"bundle: {out}"]
+    print_report({"bundle": str(out), TRIMMING: figures}, lines, json_output)
 
 
-def open_texts(option: str, files: Sequence[Path]) -> Iterator[str]:
-    """Return the lines of files, which are read once.
-
-    Args:
-        option: the name of their option.
-        files: the files, plain or compressed.
-
-    Raises:
-        ValueError: if a file does not exist, or all lines are blank; while lines are read, if one
-            is not UTF-8.
-    """
+def open_texts(name: str, files: Sequence[Path]) -> Iterator[str]:
+    """Return the lines of the files of a named option, plain or compressed, which are read once."""
     for file in files:
-        check_input_files(**{option: file})
+        check_input_files(**{name: file})
     lines = itertools.chain.from_iterable(LineReader(file, Texts()) for file in files)
 
     def read() -> Iterator[str]:
         for line in lines:
             if line.problem:
-                raise ValueError(f"--{option}: {line.problem}")
+                raise ValueError(f"--{name}: {line.problem}")
             yield from line.texts
 
     texts = read()
     first = next(filter(str.strip, texts), None)
     if first is None:
         raise ValueError(
-            f"--{option}: expected sentences, one per line, got only blank lines in "
+            f"--{name}: expected sentences, one per line, got only blank lines in "
             f"{', '.join(map(str, files))}."
         )
     return itertools.chain([first], texts)

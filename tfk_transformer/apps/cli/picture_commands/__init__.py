@@ -1,4 +1,4 @@
-"""Commands that draw pictures, in one group, and the files that they write.
+"""The commands that draw pictures, in one group.
 
-Imports everything else; each command imports the packages that it needs when it runs.
+Imports every folder of the library, and the modules of `cli/` that all commands share.
 """

@@ -1,11 +1,15 @@
 """`tfk-transformer plot`: a command for each type of picture."""
 
+import os
+import warnings
+from collections.abc import Callable
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from tfk_transformer import plots  # each plot is loaded when it is used
 from tfk_transformer.apps.cli.arguments import (
     BeamSize,
     Model,
@@ -15,15 +19,10 @@ from tfk_transformer.apps.cli.arguments import (
     check_training_folder,
     open_model,
     open_translator,
+    option,
     search_settings,
 )
-from tfk_transformer.apps.cli.picture_commands.picture_files import (
-    Force,
-    Out,
-    check_picture,
-    write_html,
-    write_picture,
-)
+from tfk_transformer.atomic_write import atomic_write
 from tfk_transformer.config.small_files import read_json_object
 from tfk_transformer.runtime_environment import load_backend
 
@@ -38,18 +37,17 @@ tfk-transformer plot schedule recipe.toml --steps 20000 -o schedule.png
 tfk-transformer plot positions --model-dim 128 -o positions.png
 tfk-transformer plot model numbers -o model.svg
 """
+PICTURE_SUFFIXES = (".png", ".svg", ".pdf")
+PAGE_SUFFIX = ".html"
 
 command = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
 
 
-@command.callback(
-    help=(
-        "Draw attention, alignments, training runs, schedules, positions and models. See "
-        "docs/pictures.md."
-    )
-)
+@command.callback()
 def _group() -> None:
-    pass
+    """Draw attention, alignments, training runs, schedules, positions and models. See
+    docs/pictures.md.
+    """
 
 
 class AttentionType(StrEnum):
@@ -68,15 +66,20 @@ class PositionTable(StrEnum):
     PAPER_HALVES = "sinusoidal_paper_halves"
 
 
-Text = Annotated[str, typer.Argument(metavar="TEXT", help="A sentence.")]
-TargetText = Annotated[
-    str | None,
-    typer.Option(
-        "--translation",
-        metavar="TEXT",
-        help="Show the attention of this translation. Default: the model's best translation.",
+Out = Annotated[
+    Path,
+    option(
+        None,
+        "--out",
+        "-o",
+        metavar="FILE",
+        help="The output file: .png, .svg or .pdf; for attention also .html.",
     ),
 ]
+Force = Annotated[bool, option(None, "--force", help="Replace an --out that exists.")]
+Bundle = Annotated[Path, typer.Argument(metavar="BUNDLE", help="A bundle.")]
+Text = Annotated[str, typer.Argument(metavar="TEXT", help="A sentence.")]
+KINDS = f"Without a bundle: {', '.join(PositionTable)}."
 
 
 @command.command("attention")
@@ -84,32 +87,11 @@ def plot_attention(
     model: Model,
     text: Text,
     out: Out,
-    translation: TargetText = None,
-    attention_type: Annotated[
-        AttentionType | None,
-        typer.Option(
-            "--kind",
-            metavar="KIND",
-            help=(
-                "Attention from the decoder to the source (cross), or inside encoder or decoder. "
-                "Default: cross, if the model has it."
-            ),
-        ),
-    ] = None,
-    layer: Annotated[
-        int | None,
-        typer.Option(metavar="N", help="The layer, from 1; -1 is the last. Default: the last."),
-    ] = None,
-    head: Annotated[
-        int | None,
-        typer.Option(
-            metavar="N", help="The head, from 1; -1 is the last. Default: all, side by side."
-        ),
-    ] = None,
-    mean: Annotated[
-        bool,
-        typer.Option("--mean", help="Show the mean of all heads, of one --layer or of all layers."),
-    ] = False,
+    translation: Annotated[str | None, option(None, "--translation", metavar="TEXT")] = None,
+    attention_type: Annotated[AttentionType | None, option(None, "--kind", metavar="KIND")] = None,
+    layer: Annotated[int | None, option(None, metavar="N")] = None,
+    head: Annotated[int | None, option(None, metavar="N")] = None,
+    mean: Annotated[bool, option(None, "--mean")] = False,
     beam_size: BeamSize = None,
     setting: Settings = None,
     force: Force = False,
@@ -119,26 +101,30 @@ def plot_attention(
     A picture (.png, .svg, .pdf) shows the heads of one layer. A page (.html) shows every layer and
     head, and needs no other files. SavedModels and ONNX files contain only the decoder's attention
     to the source; a bundle also contains the self-attention of encoder and decoder.
+
+    Args:
+        translation: Show the attention of this translation. Default: the model's best translation.
+        attention_type: Attention from the decoder to the source (cross), or inside encoder or
+            decoder. Default: cross, if the model has it.
+        layer: The layer, from 1; -1 is the last. Default: the last.
+        head: The head, from 1; -1 is the last. Default: all, side by side.
+        mean: Show the mean of all heads, of one --layer or of all layers.
     """
     page = check_picture(out, force, pages=True)
-    if page and (attention_type, layer, head, mean) != (None, None, None, False):
+    heads = attention_type, layer, head, mean
+    if page and heads != (None, None, None, False):
         raise ValueError(
             f"--out: expected a picture with --kind, --layer, --head or --mean, got {out}; a page "
             "always shows every layer and head."
         )
     settings = search_settings(setting, beam_size)
     check_settings(model, settings)
-    from tfk_transformer.plots import attention_of
-
-    attention = attention_of(open_translator(model), text, translation, **settings)
+    attention = plots.attention_of(open_translator(model), text, translation, **settings)
     if page:
-        from tfk_transformer.plots import attention_page
-
-        write_html(attention_page(attention), out)
+        with atomic_write(out) as new:
+            new.write_text(plots.attention_page(attention), encoding="utf-8")
     else:
-        from tfk_transformer.plots import attention_figure
-
-        write_picture(lambda: attention_figure(attention, attention_type, layer, head, mean), out)
+        write_picture(lambda: plots.attention_figure(attention, *heads), out)
     if attention.missing:
         typer.echo(f"note: {attention.missing}", err=True)
 
@@ -161,21 +147,20 @@ def plot_alignment(
     translations = open_translator(model).translate(
         [text], attention=True, split_sentences=False, **settings
     )
-    from tfk_transformer import plots
-
     write_picture(lambda: plots.alignment(translations[0]), out)
 
 
 @command.command("training")
 def plot_training(
-    bundles: Annotated[
-        list[Path],
-        typer.Argument(metavar="BUNDLE", help="The bundles of one or more training runs."),
-    ],
+    bundles: Annotated[list[Path], typer.Argument(metavar="BUNDLE")],
     out: Out,
     force: Force = False,
 ) -> None:
-    """Draw the losses of training runs by epoch, and BLEU where it was measured, in one picture."""
+    """Draw the losses of training runs by epoch, and BLEU where it was measured, in one picture.
+
+    Args:
+        bundles: The bundles of one or more training runs.
+    """
     check_picture(out, force)
     runs: dict[str, Any] = {}
     for bundle in bundles:
@@ -187,34 +172,29 @@ def plot_training(
                 "does not have a list of numbers for each metric."
             )
         runs[bundle.name if bundle.name not in runs else str(bundle)] = history
-    from tfk_transformer import plots
-
     write_picture(lambda: plots.training_curves(runs), out)
 
 
 @command.command("schedule")
 def plot_schedule(
-    recipes: Annotated[list[Path], typer.Argument(metavar="RECIPE", help="TOML files.")],
+    recipes: Annotated[list[Path], typer.Argument(metavar="RECIPE")],
     out: Out,
-    steps: Annotated[
-        int | None,
-        typer.Option(
-            metavar="N",
-            min=1,
-            help="Number of training steps of the whole run. Default: epochs times epoch_steps if "
-            "the recipe sets epoch_steps, or ten times the warm-up if the schedule has no end.",
-        ),
-    ] = None,
+    steps: Annotated[int | None, option(None, metavar="N", min=1)] = None,
     force: Force = False,
 ) -> None:
-    """Draw the learning rate of each training step."""
+    """Draw the learning rate of each training step.
+
+    Args:
+        recipes: TOML files.
+        steps: Number of training steps of the whole run. Default: epochs times epoch_steps if the
+            recipe sets epoch_steps, or ten times the warm-up if the schedule has no end.
+    """
     check_picture(out, force)
     from tfk_transformer.training.recipe import Recipe
 
     by_name = {path.stem: Recipe.read(path) for path in recipes}
     lengths = {name: steps or _length(name, recipe) for name, recipe in by_name.items()}
     load_backend()
-    from tfk_transformer import plots
     from tfk_transformer.training import compilation
 
     schedules = {
@@ -239,27 +219,25 @@ def _length(name: str, recipe: Any) -> int:
 @command.command("positions")
 def plot_positions(
     out: Out,
-    model: Annotated[
-        Path | None, typer.Argument(metavar="BUNDLE", help="The bundle whose positions are drawn.")
-    ] = None,
+    model: Annotated[Path | None, typer.Argument(metavar="BUNDLE")] = None,
     encoding: Annotated[
-        PositionTable,
-        typer.Option(
-            "--kind", metavar="KIND", help=f"Without a bundle: {', '.join(PositionTable)}."
-        ),
+        PositionTable, option(None, "--kind", metavar="KIND", help=KINDS)
     ] = PositionTable.SINUSOIDAL,
-    length: Annotated[int, typer.Option(metavar="N", min=1, help="The number of positions.")] = 100,
-    model_dim: Annotated[
-        int, typer.Option(metavar="N", min=1, help="Without a bundle: the width of the embeddings.")
-    ] = 128,
+    length: Annotated[int, option(None, metavar="N", min=1)] = 100,
+    model_dim: Annotated[int, option(None, metavar="N", min=1)] = 128,
     force: Force = False,
 ) -> None:
-    """Draw the vectors that are added to the embeddings at each position."""
+    """Draw the vectors that are added to the embeddings at each position.
+
+    Args:
+        model: The bundle whose positions are drawn.
+        length: The number of positions.
+        model_dim: Without a bundle: the width of the embeddings.
+    """
     check_picture(out, force)
     if model is not None:
         check_bundle(model)
     load_backend()
-    from tfk_transformer import plots
     from tfk_transformer.layers.positions import position_table
 
     if model is None:
@@ -271,17 +249,11 @@ def plot_positions(
 
 
 @command.command("model")
-def plot_model(
-    bundle: Annotated[Path, typer.Argument(metavar="BUNDLE", help="A bundle.")],
-    out: Out,
-    force: Force = False,
-) -> None:
+def plot_model(bundle: Bundle, out: Out, force: Force = False) -> None:
     """Draw the layers of a model with their output shapes and numbers of parameters."""
     check_picture(out, force)
     check_bundle(bundle)
     keras_model = _model_of(bundle)
-    from tfk_transformer import plots
-
     write_picture(lambda: plots.model_layers(keras_model), out)
 
 
@@ -295,3 +267,30 @@ def _are_numbers(values: Any) -> bool:
     return isinstance(values, list) and all(
         value is None or isinstance(value, int | float) for value in values
     )
+
+
+def check_picture(out: Path, force: bool, pages: bool = False) -> bool:
+    """Check an output file, and return whether it is an HTML page, which `pages` allows."""
+    suffixes = (*PICTURE_SUFFIXES, PAGE_SUFFIX) if pages else PICTURE_SUFFIXES
+    if out.suffix.lower() not in suffixes:
+        raise ValueError(f"--out: expected a file that ends in {', '.join(suffixes)}, got {out}.")
+    if out.is_dir():
+        raise ValueError(f"--out: expected a file, got the folder {out}; name a file in it.")
+    if os.path.lexists(out) and not force:
+        raise ValueError(
+            f"--out: expected a new file, got {out}, which exists; give another name, or --force "
+            "to replace it."
+        )
+    return out.suffix.lower() == PAGE_SUFFIX
+
+
+def write_picture(draw: Callable[[], Any], out: Path) -> None:
+    """Draw a figure, and write it; print warnings of matplotlib and of this library as notes."""
+    with warnings.catch_warnings(record=True) as recorded:
+        warnings.simplefilter("always", UserWarning)
+        figure = draw()
+        with atomic_write(out) as new:
+            figure.savefig(new, dpi=120)
+    notes = [str(warning.message) for warning in recorded if warning.category is UserWarning]
+    for note in dict.fromkeys(notes):
+        typer.echo(f"note: {note}", err=True)

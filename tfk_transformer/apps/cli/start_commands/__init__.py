@@ -1,4 +1,4 @@
 """Commands for getting started: create a project, and describe the machine.
 
-Imports every folder of the library. Of `cli/`, imports only `arguments`.
+Imports `datasets`, and the modules of `cli/` that all commands share.
 """

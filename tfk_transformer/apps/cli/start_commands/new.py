@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from tfk_transformer.apps.cli.arguments import check_new_folder, console
-from tfk_transformer.apps.cli.terminal import command_line
+from tfk_transformer.apps.cli.arguments import check_new_folder
+from tfk_transformer.apps.cli.terminal import command_line, console
 from tfk_transformer.atomic_write import atomic_write, lock
 from tfk_transformer.runtime_environment import with_install_line
 
@@ -25,15 +25,14 @@ tfk-transformer train recipe.toml --out bundle
 """
 
 
-def command(
-    folder: Annotated[
-        Path, typer.Argument(metavar="DIR", help="The folder of the project. It must not exist.")
-    ],
-) -> None:
+def command(folder: Annotated[Path, typer.Argument(metavar="DIR")]) -> None:
     """Create a small project to start from: README, recipe, a Keras fit script, and number words as
     data. The project trains without changes.
 
     To train on your own text pairs, replace the files in DIR/data.
+
+    Args:
+        folder: The folder of the project. It must not exist.
     """
     with lock(folder, "DIR"):
         check_new_folder(folder, "DIR")

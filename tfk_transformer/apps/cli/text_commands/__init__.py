@@ -1,5 +1,4 @@
 """The commands that run a model on texts.
 
-Imports every folder of the library. Of `cli/`, imports only `arguments`, `main`, `progress`,
-`record_options`, `text_lines` and `text_output`.
+Imports every folder of the library, and the modules of `cli/` that all commands share.
 """

@@ -36,11 +36,8 @@ def converse(
 ) -> None:
     """Translate the typed lines until the end of the input.
 
-    Args:
-        translator: the model.
-        settings: arguments of `translate`. `:set` changes them.
-        prefix: the forced beginning of every translation, or None.
-        stream: whether to print each translation token by token.
+    `settings` are arguments of `translate`, which `:set` changes. With `stream`, each translation
+    is printed token by token.
     """
     # Windows has no readline, but its console has a history.
     with contextlib.suppress(ImportError):
@@ -67,11 +64,7 @@ def converse(
 def _run_command(
     line: str, translator: "BaseTranslator", settings: dict[str, Any]
 ) -> dict[str, Any]:
-    """Run a line that begins with a colon, and return the new settings.
-
-    Raises:
-        ValueError: if the command is unknown, or the model refuses the setting.
-    """
+    """Run a line that begins with a colon, and return the new settings."""
     command, _, rest = line.partition(" ")
     if command == ":help":
         print(HELP)

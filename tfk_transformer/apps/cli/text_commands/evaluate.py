@@ -1,10 +1,8 @@
 """`tfk-transformer evaluate`."""
 
-import json
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated
-
-import typer
+from typing import TYPE_CHECKING, Annotated
 
 from tfk_transformer.apps.cli.arguments import (
     INPUT,
@@ -18,12 +16,16 @@ from tfk_transformer.apps.cli.arguments import (
     Settings,
     Verbose,
     check_settings,
-    console,
     open_translator,
+    option,
     search_settings,
 )
 from tfk_transformer.apps.cli.progress import steps
+from tfk_transformer.apps.cli.terminal import print_report
 from tfk_transformer.apps.cli.text_output import check_output, write_lines
+
+if TYPE_CHECKING:
+    from tfk_transformer.evaluation import Evaluation
 
 EXAMPLES = """
 tfk-transformer evaluate numbers --data numbers:en-de
@@ -37,42 +39,24 @@ tfk-transformer evaluate numbers --data numbers:en-de --json -o numbers.out
 def command(
     model: Model,
     data: Data,
-    split: Annotated[
-        str,
-        typer.Option(
-            metavar="NAME",
-            help="The split of the data: train, validation or test.",
-            rich_help_panel=INPUT,
-        ),
-    ] = "test",
-    bleu_tokenizer: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME",
-            help=(
-                "Tokenizer of BLEU: 13a, intl, zh, ja-mecab, ko-mecab, char, none, flores101 "
-                "or flores200. Default: by the target language or script."
-            ),
-        ),
-    ] = None,
+    split: Annotated[str, option(INPUT, metavar="NAME")] = "test",
+    bleu_tokenizer: Annotated[str | None, option(None, metavar="NAME")] = None,
     beam_size: BeamSize = None,
     setting: Settings = None,
-    output: Annotated[
-        Path | None,
-        typer.Option(
-            "--output",
-            "-o",
-            metavar="FILE",
-            help="A file for the translations: plain, .gz or .zst.",
-            rich_help_panel=OUTPUT,
-        ),
-    ] = None,
+    output: Annotated[Path | None, option(OUTPUT, "--output", "-o", metavar="FILE")] = None,
     force: Force = False,
     json_output: Json = False,
     quiet: Quiet = False,
     verbose: Verbose = False,
 ) -> None:
-    """Measure BLEU and chrF (sacreBLEU), exact match and speed on a split of text pairs."""
+    """Measure BLEU and chrF (sacreBLEU), exact match and speed on a split of text pairs.
+
+    Args:
+        split: The split of the data: train, validation or test.
+        bleu_tokenizer: Tokenizer of BLEU: 13a, intl, zh, ja-mecab, ko-mecab, char, none, flores101
+            or flores200. Default: by the target language or script.
+        output: A file for the translations: plain, .gz or .zst.
+    """
     settings = search_settings(setting, beam_size)
     check_settings(model, settings)
     check_output(output, force)
@@ -97,22 +81,19 @@ def command(
         )
     if output is not None:
         write_lines(translations, output)
-    if json_output:
-        beam_size = translator.runtime.rules["beam_size"]["default"]
-        facts = {"dropped": report.dropped, "beam_size": beam_size, **settings}
-        print(json.dumps({**evaluation._asdict(), **facts}, indent=2))
-        return
-    lines = [
-        *report.lines(),
-        f"sentences    {evaluation.sentences:,}",
-        f"BLEU         {evaluation.bleu:.2f}  {evaluation.bleu_signature}",
-        f"chrF         {evaluation.chrf:.2f}  {evaluation.chrf_signature}",
-        f"exact match  {evaluation.exact_match:.1f} %",
-        f"speed        {evaluation.sentences_per_second:.1f} sentences/s",
-    ]
+    default_beam = translator.runtime.rules["beam_size"]["default"]
+    facts = {"dropped": report.dropped, "beam_size": default_beam, **settings}
+    lines = [*report.lines(), *_lines(evaluation)]
+    print_report({**evaluation._asdict(), **facts}, lines, json_output)
+
+
+def _lines(evaluation: "Evaluation") -> Iterator[str]:
+    yield f"sentences    {evaluation.sentences:,}"
+    yield f"BLEU         {evaluation.bleu:.2f}  {evaluation.bleu_signature}"
+    yield f"chrF         {evaluation.chrf:.2f}  {evaluation.chrf_signature}"
+    yield f"exact match  {evaluation.exact_match:.1f} %"
+    yield f"speed        {evaluation.sentences_per_second:.1f} sentences/s"
     if evaluation.expected_calibration_error is not None:
         auroc = "" if evaluation.auroc is None else f", AUROC {evaluation.auroc:.3f}"
         error = evaluation.expected_calibration_error
-        lines.append(f"confidence   calibration error {error:.3f}{auroc}")
-    for line in lines:
-        console().print(line)
+        yield f"confidence   calibration error {error:.3f}{auroc}"

@@ -4,7 +4,6 @@ import os
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
 from pydantic import SecretStr
 
 from tfk_transformer.apps.cli.arguments import (
@@ -13,9 +12,10 @@ from tfk_transformer.apps.cli.arguments import (
     check_input_files,
     check_settings,
     named_value,
+    option,
     prepare,
 )
-from tfk_transformer.apps.cli.record_options import option, with_options
+from tfk_transformer.apps.cli.record_options import field_option, with_options
 from tfk_transformer.apps.server.settings import ADDRESS, BATCHES, TRANSLATION, ServerSettings
 from tfk_transformer.runtime_environment import usable_processors
 
@@ -26,7 +26,7 @@ tfk-transformer serve numbers-files/translate.onnx --port 8501
 tfk-transformer serve numbers --host 0.0.0.0 --api-key-file key.txt
 """
 SERVER_OPTIONS = {
-    name: option(name, field)
+    name: field_option(name, field)
     for name, field in ServerSettings.model_fields.items()
     if field.json_schema_extra  # the command derives the other fields
 }
@@ -35,53 +35,12 @@ SERVER_OPTIONS = {
 @with_options(SERVER_OPTIONS)
 def command(
     model: Model,
-    host: Annotated[
-        str,
-        typer.Option(
-            metavar="ADDRESS",
-            help="The address to listen on. 0.0.0.0: all addresses of this machine.",
-            rich_help_panel=ADDRESS,
-        ),
-    ] = "127.0.0.1",
-    port: Annotated[
-        int,
-        typer.Option(
-            metavar="N",
-            help="The port. 0: any free port. The first line of the log contains the port.",
-            rich_help_panel=ADDRESS,
-            min=0,
-            max=65535,
-        ),
-    ] = 8501,
-    api_key_file: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            help=(
-                "A file with the API key that requests must carry. Default: the environment "
-                f"variable {API_KEY}."
-            ),
-            rich_help_panel=ADDRESS,
-        ),
-    ] = None,
-    beam_size: Annotated[
-        int | None,
-        typer.Option(
-            metavar="N",
-            help="The beam size of requests that do not set it.",
-            rich_help_panel=TRANSLATION,
-        ),
-    ] = None,
+    host: Annotated[str, option(ADDRESS, metavar="ADDRESS")] = "127.0.0.1",
+    port: Annotated[int, option(ADDRESS, metavar="N", min=0, max=65535)] = 8501,
+    api_key_file: Annotated[Path | None, option(ADDRESS, metavar="FILE")] = None,
+    beam_size: Annotated[int | None, option(TRANSLATION, metavar="N")] = None,
     setting: Settings = None,
-    threads: Annotated[
-        int | None,
-        typer.Option(
-            metavar="N",
-            help="Number of threads per batch, for an ONNX file. Default: the number of "
-            "processors, divided by --workers.",
-            rich_help_panel=BATCHES,
-        ),
-    ] = None,
+    threads: Annotated[int | None, option(BATCHES, metavar="N")] = None,
     *,
     overrides: dict[str, Any],
 ) -> None:
@@ -90,6 +49,15 @@ def command(
 
     The server's page /docs describes all paths, and docs/serving.md describes the protocols.
     Requires the extra `serve`.
+
+    Args:
+        host: The address to listen on. 0.0.0.0: all addresses of this machine.
+        port: The port. 0: any free port. The first line of the log contains the port.
+        api_key_file: A file with the API key that requests must carry. Default: the environment
+            variable TFK_TRANSFORMER_API_KEY.
+        beam_size: The beam size of requests that do not set it.
+        threads: Number of threads per batch, for an ONNX file. Default: the number of processors,
+            divided by --workers.
     """
     from tfk_transformer.export.to_saved_model.serving import newest_version
 
@@ -117,11 +85,7 @@ def command(
 
 
 def _api_key(file: Path | None) -> Any:
-    """Return the API key, or None.
-
-    Raises:
-        ValueError: if the file or the environment variable is blank.
-    """
+    """Return the API key of the file or of the environment variable, or None without one."""
     if file is None and API_KEY not in os.environ:
         return None
     key = (file.read_text(encoding="utf-8") if file else os.environ[API_KEY]).strip()
