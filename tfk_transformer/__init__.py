@@ -101,19 +101,6 @@ if TYPE_CHECKING:  # the same names as in `_HOME`, for type checkers and editors
     from tfk_transformer.importing.model_import import import_model as import_model
     from tfk_transformer.inference.base_classifier import BaseClassifier as BaseClassifier
     from tfk_transformer.inference.base_translator import BaseTranslator as BaseTranslator
-    from tfk_transformer.layers.attention import MultiHeadAttention as MultiHeadAttention
-    from tfk_transformer.layers.decoder import Decoder as Decoder
-    from tfk_transformer.layers.decoder import DecoderLayer as DecoderLayer
-    from tfk_transformer.layers.encoder import Encoder as Encoder
-    from tfk_transformer.layers.encoder import EncoderLayer as EncoderLayer
-    from tfk_transformer.layers.feed_forward import FeedForward as FeedForward
-    from tfk_transformer.layers.masks import causal_mask as causal_mask
-    from tfk_transformer.layers.masks import padding_mask as padding_mask
-    from tfk_transformer.layers.positions import sinusoids as sinusoids
-    from tfk_transformer.layers.residual import Residual as Residual
-    from tfk_transformer.losses import LabelSmoothedCrossentropy as LabelSmoothedCrossentropy
-    from tfk_transformer.metrics import Perplexity as Perplexity
-    from tfk_transformer.metrics import TokenAccuracy as TokenAccuracy
     from tfk_transformer.models.classifier import Classifier as Classifier
     from tfk_transformer.models.ensemble import Ensemble as Ensemble
     from tfk_transformer.models.language_model import LanguageModel as LanguageModel

@@ -158,7 +158,7 @@ def _bar(*columns: "ProgressColumn", transient: bool = False) -> "Iterator[Progr
 def _log_passed_to(show: Callable[[logging.LogRecord], None]) -> Iterator[None]:
     """Pass the log records of the library to a function while the block runs."""
     handler = logging.Handler()
-    handler.emit = show  # type: ignore[method-assign]
+    handler.emit = show  # type: ignore[assignment,method-assign]
     level, propagate = LIBRARY.level, LIBRARY.propagate
     LIBRARY.addHandler(handler)
     LIBRARY.setLevel(logging.DEBUG)
