@@ -10,7 +10,7 @@ from tfk_transformer.config.search_settings import SearchSettings
 from tfk_transformer.inference.signatures import SCORE_IDS
 from tfk_transformer.inference.token_scoring import padded_ids
 from tfk_transformer.models.transformer import Transformer
-from tfk_transformer.pipelines import translator as translator_module
+from tfk_transformer.pipelines import bundle
 from tfk_transformer.pipelines.bundle import PROBES, read_probes
 from tfk_transformer.pipelines.translator import Translator
 from tfk_transformer.search.signature_functions import signature_function
@@ -224,15 +224,15 @@ def test_replaced_bundle_is_read_whole(tmp_path, monkeypatch):
     tokenizer = SubwordTokenizer.train(["ab ba aab bba abab cd dc"] * 30, V)
     first, second = of_transformer(tokenizer), of_transformer(tokenizer, decoder_layers=1)
     first.save(tmp_path / "bundle", metrics={"epoch": 1})
-    read_model = translator_module.read_model
+    read_model = bundle.read_model
 
     def read_and_replace(folder, bundle_type):
         model = read_model(folder, bundle_type)
-        monkeypatch.setattr(translator_module, "read_model", read_model)
+        monkeypatch.setattr(bundle, "read_model", read_model)
         second.save(folder, metrics={"epoch": 2})
         return model
 
-    monkeypatch.setattr(translator_module, "read_model", read_and_replace)
+    monkeypatch.setattr(bundle, "read_model", read_and_replace)
     loaded = Translator.load(tmp_path / "bundle")
     assert loaded.metrics == {"epoch": 2}
     assert loaded.model.config == second.model.config
