@@ -1,6 +1,5 @@
 """`tfk-transformer export`."""
 
-import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -44,8 +43,6 @@ tfk-transformer export numbers -f web --out numbers-web
 # Also write the SavedModel to models/numbers/1 for TensorFlow Serving.
 tfk-transformer export numbers --out files --serving models --name numbers
 """
-
-
 FORMATS = (
     f"{', '.join(TRANSLATOR_FORMATS)}. May be repeated. Default: the first three; for a "
     "classifier, all of its formats. onnx_steps is for streaming; ctranslate2 and huggingface "
@@ -148,17 +145,14 @@ def command(
             begin(f"add the SavedModel to {serving}")
             saved_model = out / file_names.SAVED_MODEL_FOLDER
             added = write_serving(saved_model, serving, name, version, mounted or MOUNTED)
-    files = _describe_files(out)
-    run = _run_line(out, figures, fitted.probes)
     report = {
         "out": str(out),
-        "files": files,
+        "files": _describe_files(out),
         "parity": figures,
-        "run": run,
+        "run": _run_line(out, figures, fitted.probes),
         "serving": added and str(added),
     }
-    lines = itertools.chain(_summary(out, files, figures), _next_steps(out, figures, run, added))
-    print_report(report, lines, json_output)
+    print_report(report, _lines(report), json_output)
 
 
 def _describe_files(out: Path) -> dict[str, dict[str, Any]]:
@@ -192,11 +186,10 @@ def _run_line(out: Path, figures: Mapping[str, Any], probes: Sequence[str]) -> s
     return command_line(["tfk-transformer", command, str(out / name), *text])
 
 
-def _summary(
-    out: Path, files: Mapping[str, Mapping[str, Any]], figures: Mapping[str, Any]
-) -> Iterator[str]:
-    """Yield the files with their purposes, and how closely they agree with the Keras model."""
-    yield f"{out}:"
+def _lines(report: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the files, how closely they agree with the Keras model, and how to run them."""
+    figures, files = report["parity"], report["files"]
+    yield f"{report['out']}:"
     width = max(map(len, files))
     for name, file in files.items():
         yield f"  {name:{width}}  {file['bytes'] / 1e6:6.1f} MB  {file['purpose']}".rstrip()
@@ -214,10 +207,19 @@ def _summary(
         )
     for line in _agreements(figures):
         yield f"Checked: {line}."
+    if report["serving"]:
+        yield f"Serve it: {report['serving']}, a version for TensorFlow Serving"
+    if report["run"]:
+        yield f"Run it: {report['run']}"
+    for page in (Path(report["out"], name) for name in WEB_FORMATS if name in figures):
+        yield (
+            f"Open it: {command_line(['python', '-m', 'http.server', '--directory', str(page)])} "
+            "--bind 127.0.0.1"
+        )
 
 
 def _agreements(figures: Mapping[str, Any]) -> Iterator[str]:
-    """Yield how closely the files agree with the Keras model."""
+    """Yield what was compared with the Keras model, and its result."""
     if "ids" in figures:
         ties = max(part.get("ties", 0) for part in figures.values() if isinstance(part, dict))
         yield (
@@ -250,21 +252,6 @@ def _agreements(figures: Mapping[str, Any]) -> Iterator[str]:
             f"{name}: run in Node on {in_node['sentences']} sentences"
             if in_node
             else f"{name}: not run in Node, which is not installed"
-        )
-
-
-def _next_steps(
-    out: Path, figures: Mapping[str, Any], run: str | None, added: Path | None
-) -> Iterator[str]:
-    """Yield how to use the files, and the version that was added to TensorFlow Serving."""
-    if added:
-        yield f"Serve it: {added}, a version for TensorFlow Serving"
-    if run:
-        yield f"Run it: {run}"
-    for page in (out / name for name in WEB_FORMATS if name in figures):
-        yield (
-            f"Open it: {command_line(['python', '-m', 'http.server', '--directory', str(page)])} "
-            "--bind 127.0.0.1"
         )
 
 

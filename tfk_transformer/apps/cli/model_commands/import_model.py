@@ -28,7 +28,6 @@ from tfk_transformer.config.setting_values import setting_text
 from tfk_transformer.config.small_files import read_small_text
 from tfk_transformer.config.words import shorten
 from tfk_transformer.pipelines.licenses import LicenseWarning
-from tfk_transformer.text.languages import Languages
 
 MODEL = "Model"  # title of a group of options in the help
 EXAMPLES = """
@@ -124,8 +123,7 @@ def command(
         "read": description,
         **({"comparison": comparison} if comparison else {}),
     }
-    lines = _lines(out, translator.origin, translator.languages, description, comparison)
-    print_report(report, lines, json_output)
+    print_report(report, _lines(report), json_output)
     if comparison and comparison["agrees"] is False:
         print_line(
             f"warning: the imported model differs from {comparison['library']}. {out} was written; "
@@ -151,33 +149,27 @@ def _check_model(model: str) -> None:
         model_folder.check_model_files(Path(model), [model_folder.CONFIG])
 
 
-def _lines(
-    out: Path,
-    origin: Mapping[str, Any],
-    languages: Languages,
-    description: Mapping[str, Any],
-    comparison: Mapping[str, Any] | None,
-) -> Iterator[str]:
+def _lines(report: Mapping[str, Any]) -> Iterator[str]:
     """Yield the lines that describe an imported model, the settings taken over, a comparison."""
     from tfk_transformer.importing.checking.description import describe_line
     from tfk_transformer.training.trimming.trimming import TRIMMING
 
-    directions = zip(("from", "to"), languages, strict=True)
-    license_name = f"license: {origin['license'] or 'not stated'}"
-    direction = " ".join(f"{word} {language}" for word, language in directions if language)
-    facts = (f"{origin['family']}: {origin['name']}", license_name, direction)
+    languages = (("from", report["source_language"]), ("to", report["target_language"]))
+    direction = " ".join(f"{word} {language}" for word, language in languages if language)
+    license_name = f"license: {report['license'] or 'not stated'}"
+    facts = (f"{report['family']}: {report['name']}", license_name, direction)
     yield ", ".join(filter(None, facts))
-    yield describe_line(description)
+    yield describe_line(report["read"])
     if settings := ", ".join(
-        f"{name}={setting_text(value)}" for name, value in origin["search"].items()
+        f"{name}={setting_text(value)}" for name, value in report["search"].items()
     ):
         yield f"search settings of the folder, with which the bundle translates: {settings}"
-    yield from (f"note: {note}" for note in origin["notes"])
-    if TRIMMING in origin:
-        yield from trimming_lines(origin[TRIMMING])
-    if comparison:
-        yield from _comparison_lines(comparison)
-    yield f"bundle: {out}"
+    yield from (f"note: {note}" for note in report["notes"])
+    if TRIMMING in report:
+        yield from trimming_lines(report[TRIMMING])
+    if "comparison" in report:
+        yield from _comparison_lines(report["comparison"])
+    yield f"bundle: {report['bundle']}"
 
 
 def _comparison_lines(comparison: Mapping[str, Any]) -> Iterator[str]:
