@@ -118,16 +118,16 @@ Verbose = Annotated[
 ]
 
 
-def named_value(text: str, option: str, example: str) -> tuple[str, Any]:
+def named_value(text: str, flag: str, example: str) -> tuple[str, Any]:
     """Parse NAME=VALUE, where the value is JSON or a bare word."""
     name, equals, value = text.partition("=")
     if not (name and equals and value):
-        raise ValueError(f"{option}: expected NAME=VALUE, as in {example}, got '{shorten(text)}'.")
+        raise ValueError(f"{flag}: expected NAME=VALUE, as in {example}, got '{shorten(text)}'.")
     try:
         return name, json.loads(value)
     except RecursionError:
         raise ValueError(
-            f"{option}: expected a value for {shorten(name)}, got too many nested brackets."
+            f"{flag}: expected a value for {shorten(name)}, got too many nested brackets."
         ) from None
     except ValueError:  # a bare word, or a number with too many digits
         return name, value
@@ -224,9 +224,9 @@ def check_settings(model: Path, settings: dict[str, Any]) -> None:
 
 def check_input_files(**files: Path | None) -> None:
     """Refuse input files that do not exist, by the name of their option."""
-    for option, file in files.items():
+    for name, file in files.items():
         if file is not None and not file.exists():
-            raise ValueError(f"--{option}: No such file or directory: '{file}'")
+            raise ValueError(f"--{name}: No such file or directory: '{file}'")
 
 
 def check_training_folder(bundle: Path) -> None:

@@ -292,8 +292,8 @@ def _check_serving(
 ) -> None:
     """Refuse invalid arguments for TensorFlow Serving before the export, the longest step."""
     if models is None:
-        options = {"--name": name, "--version": version, "--mounted": mounted}
-        if unused := [option for option, value in options.items() if value is not None]:
+        values = {"--name": name, "--version": version, "--mounted": mounted}
+        if unused := [flag for flag, value in values.items() if value is not None]:
             raise ValueError(
                 f"{', '.join(unused)}: expected --serving with these options, got none; add "
                 "--serving MODELS."
