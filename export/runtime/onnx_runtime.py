@@ -16,7 +16,13 @@ from tfk_transformer.export import file_names
 from tfk_transformer.export.runtime.sessions import OnnxFile, check_threads, required
 from tfk_transformer.inference.base_classifier import BaseClassifier
 from tfk_transformer.inference.base_translator import BaseTranslator
-from tfk_transformer.inference.runtime import ONE_BATCH, UNCACHED, Outputs, Workload
+from tfk_transformer.inference.runtime import (
+    ONE_BATCH,
+    UNCACHED,
+    Outputs,
+    Workload,
+    has_encoder,
+)
 from tfk_transformer.inference.signatures import FUNCTIONS
 from tfk_transformer.runtime_environment import usable_processors
 from tfk_transformer.text.calibration import CONFIDENCE, Calibration
@@ -164,9 +170,9 @@ class OnnxRuntime:
         return 1 if texts < 2 else self.threads
 
     @property
-    def architecture(self) -> str:
-        """The architecture of the model's configuration."""
-        return required(self.metadata["config"], "architecture", self.path)
+    def has_encoder(self) -> bool:
+        """Whether the model has an encoder; a decoder-only model reads a prompt."""
+        return has_encoder(required(self.metadata["config"], "architecture", self.path))
 
     @property
     def languages(self) -> Languages:
@@ -224,7 +230,7 @@ class OnnxRuntime:
         source = SubwordTokenizer(_tokenizer_model(file, SOURCE_TOKENIZER))
         target = SubwordTokenizer(_tokenizer_model(file, TARGET_TOKENIZER))
         architecture = required(file.metadata["config"], "architecture", file.path)
-        return Tokenizers(source, target, architecture)
+        return Tokenizers(source, target, has_encoder(architecture))
 
     def _opened(self, name: str) -> OnnxFile:
         """Return the file that has a function, with the session that runs the function."""

@@ -12,7 +12,13 @@ from tfk_transformer.config.json_text import parse_json_object
 from tfk_transformer.config.search_settings import Rules, setting_rules
 from tfk_transformer.inference.base_classifier import BaseClassifier
 from tfk_transformer.inference.base_translator import BaseTranslator
-from tfk_transformer.inference.runtime import ONE_BATCH, UNCACHED, Outputs, Workload
+from tfk_transformer.inference.runtime import (
+    ONE_BATCH,
+    UNCACHED,
+    Outputs,
+    Workload,
+    has_encoder,
+)
 from tfk_transformer.runtime_environment import check_process, check_tensorflow_text
 from tfk_transformer.text.calibration import CONFIDENCE, Calibration
 from tfk_transformer.text.languages import Languages
@@ -69,9 +75,9 @@ class SavedModelRuntime:
         return json.loads(self.model.config().numpy())
 
     @property
-    def architecture(self) -> str:
-        """The architecture of the model's configuration."""
-        return self._config["architecture"]
+    def has_encoder(self) -> bool:
+        """Whether the model has an encoder; a decoder-only model reads a prompt."""
+        return has_encoder(self._config["architecture"])
 
     @property
     def languages(self) -> Languages:
@@ -124,7 +130,7 @@ class SavedModelRuntime:
 
         source = SubwordTokenizer(self.model.source_tokenizer().numpy())
         target = SubwordTokenizer(self.model.target_tokenizer().numpy())
-        return Tokenizers(source, target, self.architecture)
+        return Tokenizers(source, target, self.has_encoder)
 
     @property
     def cache_shapes(self) -> dict[str, Sequence[int | None]]:

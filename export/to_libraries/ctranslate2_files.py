@@ -123,13 +123,13 @@ def _spec(config: TransformerConfig) -> "TransformerSpec":
     from ctranslate2.specs.common_spec import Activation
     from ctranslate2.specs.transformer_spec import TransformerDecoderSpec, TransformerEncoderSpec
 
-    pre_norm = config.norm == "pre"
+    pre_norm = config.normalizes_input
     options: dict[str, Any] = {
         "activation": Activation[CTRANSLATE2_ACTIVATIONS[config.ff_activation]],
         "layernorm_embedding": config.embedding_norm,
         "relative_attention_bias": config.positions.startswith("relative"),
         "ffn_glu": config.ff_gated,
-        "rms_norm": config.norm_type == "rms",
+        "rms_norm": config.has_rms_norm,
     }
     if config.query_width * config.num_heads != config.model_dim:
         options["head_dim"] = config.query_width
@@ -186,7 +186,7 @@ def _fill_positions(spec: "TransformerSpec", model: Transformer, weights: Weight
             stack.position_encodings.encodings = table
             continue
         for i, layer in enumerate(stack.layer):
-            suffix = f"_{i}" if config.positions == "relative_by_layer" else ""
+            suffix = f"_{i}" if config.has_biases_by_layer else ""
             attention = layer.self_attention
             attention.relative_attention_bias = weights[f"{name}/relative_positions{suffix}/table"]
             attention.relative_attention_max_distance = np.int32(config.position_max_distance)

@@ -103,7 +103,7 @@ def write_marian(translator: Translator, folder: Path) -> None:
     _make_folder(folder, "MarianMT", marian_problems(translator))
     source, target = _sides(translator)
     config = translator.model.config
-    separate = config.tie_embeddings != "all"
+    separate = not config.has_one_table
     for name, side in (("source.spm", source), ("target.spm", target)):
         (folder / name).write_bytes(side.model)
     vocabularies = [("vocab.json", source), ("target_vocab.json", target)]
@@ -145,7 +145,7 @@ def write_marian(translator: Translator, folder: Path) -> None:
 
 def _marian_tables(config: TransformerConfig, weights: Arrays) -> dict[str, np.ndarray]:
     source = weights["source_embedding/embeddings"]
-    if config.tie_embeddings == "all":
+    if config.has_one_table:
         return {SHARED_TABLE: source}
     tables = {SOURCE_TABLE: source, TARGET_TABLE: weights["target_embedding/embeddings"]}
     if config.tie_embeddings == "none":
@@ -170,7 +170,7 @@ def marian_problems(translator: Translator) -> list[str]:
                 f"the piece '{side.text_tags[0]}' of the {name} tokenizer (expected language "
                 "tokens only at the start of a word)"
             )
-    if translator.model.config.tie_embeddings == "all" and sides[0].pieces != sides[1].pieces:
+    if translator.model.config.has_one_table and sides[0].pieces != sides[1].pieces:
         problems.append(
             "tie_embeddings 'all' with tokenizers whose pieces differ (expected the same pieces on "
             "both sides)"

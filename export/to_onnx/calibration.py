@@ -166,7 +166,7 @@ def _observed_rows(model: TokenModel, sources: np.ndarray, targets: np.ndarray) 
     step_inputs += [_input(name, 4) for name in shapes]
     read: ObservedGraph | None = None
     prompts = sources
-    if config.architecture != "decoder":
+    if config.has_encoder:
         step_inputs += [_input(name, 4) for name in memory_shapes(config)]
         read = ObservedGraph(model, config, write_read, [_input("source", 2, ir.DataType.INT32)])
         prompts = np.zeros((len(targets), 0), "int32")

@@ -195,7 +195,7 @@ def _task_and_text(fitted: Translator | TextClassifier, languages: Languages) ->
     if isinstance(fitted, TextClassifier):
         return CLASSIFICATION, "one text"
     config = fitted.model.config
-    continues = config.architecture == "decoder"
+    continues = not config.has_encoder
     if not config.split_sentences:
         text = "one text"
     else:

@@ -247,7 +247,7 @@ def _expand(
     shortlist = functions.shortlist
     template = Template(
         task,
-        has_source=config.architecture != "decoder",
+        has_source=config.has_encoder,
         shortlist=shortlist is not None,
         blocks=functions.vocabulary.block_size is not None,
     )

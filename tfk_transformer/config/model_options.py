@@ -245,6 +245,11 @@ class TransformerConfig(DecoderOptions):
     )
 
     @property
+    def has_one_table(self) -> bool:
+        """Whether both embeddings and the projection to the vocabulary are one table."""
+        return self.tie_embeddings == "all"
+
+    @property
     def shares_source(self) -> bool:
         """Whether source and target have one embedding table."""
         return self.tie_embeddings in ("inputs", "all")
@@ -384,9 +389,14 @@ class LanguageModelConfig(DecoderOptions):
         return problems
 
     @property
+    def has_one_table(self) -> bool:
+        """Whether the embedding and the projection to the vocabulary are one table."""
+        return self.tie_embeddings == "all"
+
+    @property
     def ties_output(self) -> bool:
         """Whether the projection to the vocabulary is the embedding table."""
-        return self.tie_embeddings == "all"
+        return self.has_one_table
 
     @property
     def source_vocab_size(self) -> int:

@@ -89,7 +89,7 @@ def with_text_prefix(imported: Imported, prefix: str) -> Imported:
         problem = "a text with tokens"
     elif config.source_additions:
         problem = f"none for {imported.family}, which puts a language before or after the source"
-    elif config.positions == "learned":
+    elif config.has_learned_positions:
         problem = f"none for {imported.family}, whose positions have no row for it"
     elif not _segments_apart(ModelProto.FromString(imported.source_model)):
         problem = "none for a tokenizer whose pieces span words; type it before each source"

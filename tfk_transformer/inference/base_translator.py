@@ -77,7 +77,7 @@ class BaseTranslator:
             requested: whether the caller wants it. Default: the model's option `split_sentences`.
         """
         splits = self.runtime.split_sentences if requested is None else requested
-        return splits and self.runtime.architecture != "decoder"
+        return splits and self.runtime.has_encoder
 
     def translate(
         self,
@@ -277,7 +277,7 @@ class BaseTranslator:
                 model, a setting is invalid, or `beam_size` is not 1.
         """
         self.runtime.require("stream", "decoder_step", "tokenize")
-        if self.runtime.architecture != "decoder":
+        if self.runtime.has_encoder:
             self.runtime.require("stream", "encode")
         rules = self.runtime.rules
         resolved = resolve_settings({"beam_size": 1, "n_best": 1, **settings}, rules)

@@ -39,6 +39,11 @@ def are_small(texts: int, batch_size: int, beam_size: int) -> bool:
     return min(texts, batch_size) * beam_size <= MAX_SMALL_BATCH
 
 
+def has_encoder(architecture: str) -> bool:
+    """Return whether a model of an architecture that a file names has an encoder."""
+    return architecture != "decoder"
+
+
 class Runtime(Protocol):
     """The functions of a model, with the names, inputs and outputs of `signatures`."""
 
@@ -77,8 +82,8 @@ class TranslatorRuntime(Runtime, Protocol):
     """A runtime that translates or scores."""
 
     @property
-    def architecture(self) -> str:
-        """The architecture of the model's configuration."""
+    def has_encoder(self) -> bool:
+        """Whether the model has an encoder; a decoder-only model reads a prompt."""
 
     @property
     def languages(self) -> Languages:

@@ -40,7 +40,7 @@ def memory_shapes(config: "TokenConfig") -> Shapes:
 
     A decoder-only model has no such outputs.
     """
-    if config.architecture == "decoder":
+    if not config.has_encoder:
         return {}
     length = _after(config.members[0].source_additions, "S")
     shapes: Shapes = {}
@@ -58,7 +58,7 @@ def cache_shapes(config: "TokenConfig", prefix: str = "", positions: str = "P") 
     shapes: Shapes = {}
     for i, layer in enumerate(_layers(config)):
         name = f"{prefix}cache_{i}"
-        if layer.decoder_mixer == "ssru":
+        if layer.has_ssru:
             shapes[f"{name}_state"] = ("N", 1, f"min({positions},1)", layer.model_dim)
         else:
             shapes |= _key_value(layer, name, length)

@@ -129,7 +129,7 @@ def next_tokens(
             being read, have padding.
     """
     prompts = source_ids[:, :0]
-    if runtime.architecture == "decoder":
+    if not runtime.has_encoder:
         prompts = np.where(source_ids == END_ID, PAD_ID, source_ids)
     prompt_lengths = np.count_nonzero(prompts, axis=1)  # (N,)
     if settings["min_length"] > 0 and len(set(prompt_lengths)) > 1:
@@ -169,7 +169,7 @@ def _tokens(
     prompt_lengths = np.count_nonzero(prompts, axis=1)  # (N,)
     longest = np.minimum(_longest(lengths, settings) + prompt_lengths, runtime.max_length)
     constants = _step_settings(settings, prompt_lengths)
-    if runtime.architecture != "decoder":
+    if runtime.has_encoder:
         constants |= runtime.run("encode", {"source_ids": source_ids})
     cache = empty_cache(runtime.cache_shapes, len(lengths))
     ids = np.full((len(lengths), 1), START_ID, "int32")

@@ -29,7 +29,7 @@ class Tokenizers(NamedTuple):
 
     source_tokenizer: SubwordTokenizer
     target_tokenizer: SubwordTokenizer
-    architecture: str  # of the model's configuration
+    has_encoder: bool
 
     def details(
         self,
@@ -48,7 +48,7 @@ class Tokenizers(NamedTuple):
         """
         tokens = self.target_tokenizer.pieces_of(ids)
         source_tokens = self.source_tokenizer.pieces_of(source_ids)
-        if self.architecture == "decoder":  # attention is to all tokens except the last
+        if not self.has_encoder:  # attention is to all tokens except the last
             start = self.source_tokenizer.pieces_of([START_ID])
             source_tokens = [*start, *source_tokens[:-1], *tokens[:-1]]
         return Details(

@@ -116,7 +116,7 @@ class KerasTranslatorRuntime(KerasRuntime["TranslationFunctions"]):
         self.calibration: Calibration | None = None
         vocab_size = tokenizers.target_tokenizer.vocab_size
         self.search = check_defaults(search or {}, self.max_length, vocab_size)
-        self.architecture: str = model.config.architecture
+        self.has_encoder: bool = model.config.has_encoder
 
     def _new_functions(self) -> "TranslationFunctions":
         from tfk_transformer.search.model_functions import (
@@ -124,7 +124,7 @@ class KerasTranslatorRuntime(KerasRuntime["TranslationFunctions"]):
             TranslationFunctions,
         )
 
-        continues = self.architecture == "decoder"
+        continues = not self.has_encoder
         functions = ContinuationFunctions if continues else TranslationFunctions
         source_tokenizer, target_tokenizer, _ = self.tokenizers
         return functions(

@@ -44,7 +44,7 @@ class TextClassifier(BaseClassifier, SavedAsBundle):
         probes: Sequence[str] = (),
     ) -> None:
         config = model.config
-        if config.architecture != "encoder":
+        if config.has_decoder:
             raise ValueError(f"model: expected a Classifier, got a {type(model).__name__}.")
         if config.vocab_size != tokenizer.vocab_size:
             raise ValueError(

@@ -64,7 +64,7 @@ class Translator(BaseTranslator, SavedAsBundle):
             )
         if target_tokenizer is None or target_tokenizer.model == source_tokenizer.model:
             target_tokenizer = source_tokenizer  # one object, so that exports contain it once
-        tokenizers = Tokenizers(source_tokenizer, target_tokenizer, model.config.architecture)
+        tokenizers = Tokenizers(source_tokenizer, target_tokenizer, model.config.has_encoder)
         model.build()
         self.runtime: KerasTranslatorRuntime = KerasTranslatorRuntime(
             model, tokenizers, shortlist, search=search

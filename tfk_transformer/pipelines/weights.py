@@ -96,7 +96,7 @@ def _part_sizes(config: ModelOptions) -> dict[str, int]:
         name: getattr(config, name, 0)
         for name in ("source_vocab_size", "target_vocab_size", "vocab_size", "num_classes")
     }
-    if config.positions == "learned":
+    if config.has_learned_positions:
         tables["max_length"] = config.max_length
     projected = width // config.num_heads if config.shared_projections else width * config.num_heads
     ff_width = min(config.ff_width, getattr(config, "decoder_ff_dim", None) or config.ff_width)

@@ -133,7 +133,7 @@ class _Parts:
         if self._count(f"{stack}/final_norm/"):
             lines = [(f"{stack} final norm", shape), self._parameters(f"{stack}/final_norm/")]
             yield _Box(lines, color)
-        if self.config.architecture == "encoder":
+        if not self.config.has_decoder:
             lines = [("classes", f"(B, {self.config.num_classes})"), self._parameters("head/")]
             yield _Box(lines, OUTPUT)
         if side == "target":

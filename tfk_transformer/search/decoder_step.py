@@ -76,7 +76,7 @@ class StepFunctions:
             if "source_mask" in tensors:
                 keys_and_values = [self._key_value(f"memory_{i}", tensors) for i in layers]
                 memory = Memory(keys_and_values, tensors["source_mask"])
-            if member.config.decoder_mixer == "ssru":
+            if member.config.has_ssru:
                 cache = [tensors[f"cache_{i}_state"] for i in layers]
             else:
                 cache = [self._key_value(f"cache_{i}", tensors) for i in layers]

@@ -41,7 +41,7 @@ def compiled_model(
 
 def _loss_and_metrics(recipe: Recipe, model: keras.Model) -> dict[str, Any]:
     """Return the loss and the metrics, as arguments of `compile`."""
-    if recipe.architecture == "encoder":
+    if recipe.classifies:
         # The mean over the texts: padding rows have the weight 0.
         loss = keras.losses.SparseCategoricalCrossentropy(
             from_logits=True, reduction="mean_with_sample_weight"
@@ -50,7 +50,7 @@ def _loss_and_metrics(recipe: Recipe, model: keras.Model) -> dict[str, Any]:
             "loss": loss,
             "weighted_metrics": [keras.metrics.SparseCategoricalAccuracy(name="accuracy")],
         }
-    from_logits = model.config.output == "logits"
+    from_logits = model.config.returns_logits
     loss = LabelSmoothedCrossentropy(recipe.label_smoothing, from_logits, recipe.consistency)
     return {"loss": loss, "metrics": [TokenAccuracy(), Perplexity(from_logits)]}
 

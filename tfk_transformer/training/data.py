@@ -73,7 +73,7 @@ class TrainingData:
             models = (first.model, second.model)
         source_model, target_model = map(self._team.broadcast, models)
         tokenizer = SubwordTokenizer(source_model)
-        joint = recipe.architecture != "encoder" and not recipe.separate_vocabularies
+        joint = not recipe.classifies and not recipe.separate_vocabularies
         return tokenizer, tokenizer if joint else target_class(target_model)
 
     def _prepare_batches(self, source: Source) -> None:
@@ -168,7 +168,7 @@ def _learn_tokenizers(recipe: Recipe, source: Source) -> Tokenizers:
             texts, recipe.vocab_size, recipe.tokenizer, recipe.byte_fallback
         )
 
-    if recipe.architecture == "encoder":
+    if recipe.classifies:
         labels = Labels.of(pair.target for pair in source.pairs("train"))
         return learn(0), labels
     if recipe.separate_vocabularies:

@@ -73,7 +73,7 @@ def distill(
     out = Path(out)
     start = load_start(recipe, work_folder_of(out), resume)
     recipe = start.adopt(recipe) if start else recipe
-    if recipe.architecture == "encoder":
+    if recipe.classifies:
         raise ValueError(
             "architecture: expected 'encoder_decoder' or 'decoder', since a classifier learns "
             "labels, got 'encoder'."

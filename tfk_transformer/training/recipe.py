@@ -326,9 +326,14 @@ class Recipe(Record):
             )
         return self
 
+    @property
+    def classifies(self) -> bool:
+        """Whether the model is a classifier; the other models predict tokens."""
+        return self.architecture == "encoder"
+
     @model_validator(mode="after")
     def _check_together(self) -> Self:
-        classifies = self.architecture == "encoder"
+        classifies = self.classifies
         breaks = {
             "monitor='bleu' needs evaluate_every": (
                 self.monitor == "bleu" and not self.evaluate_every

@@ -100,9 +100,9 @@ def train(
     recipe = start.adopt(recipe) if start else recipe
     if resume and is_finished(recipe, out):
         say(f"{out} is finished: nothing to do")
-        return (TextClassifier if recipe.architecture == "encoder" else Translator).load(out)
+        return (TextClassifier if recipe.classifies else Translator).load(out)
     # Towers do not support the sample weights of a classifier's batches.
-    num_towers = share_processors() if towers and recipe.architecture != "encoder" else 1
+    num_towers = share_processors() if towers and not recipe.classifies else 1
     team = gather(devices, distributed)
     advice = (
         f"{work_folder_of(out)} holds the state after the last whole epoch, if there was "
@@ -293,7 +293,7 @@ class Training:
             callbacks.append(BleuEvaluation(self.pipeline, validation, r, logs))
         callbacks += [
             EpochSaver(r, self.checkpoints, self.history, self.stops, tokens, self._update_bundle),
-            EpochLines(r.epochs, self.history, self.say, accuracy=r.architecture == "encoder"),
+            EpochLines(r.epochs, self.history, self.say, accuracy=r.classifies),
         ]
         if logs and self.team.leads:
             # Keras 3.15 loses metrics of an epoch if `update_freq` does not divide its batches.

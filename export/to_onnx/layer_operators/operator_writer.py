@@ -194,7 +194,7 @@ class OperatorWriter:
         """Normalize rows (A, M, D)."""
         op = self.op
         epsilon = self.options.norm_epsilon
-        if self.options.norm_type == "rms":
+        if self.options.has_rms_norm:
             square = op.ReduceMean(op.Mul(x, x), self.ints(-1), keepdims=1)
             square = op.Add(square, self.constant("norm_epsilon", np.float32(epsilon)))
             return op.Mul(op.Div(x, op.Sqrt(square)), self._weight(f"{path}/gamma"))
@@ -208,14 +208,14 @@ class OperatorWriter:
 
     def enter(self, x: ir.Value, path: str) -> ir.Value:
         """Return the input of a sublayer from rows (A, M, D), as `residual.Residual.enter` does."""
-        return self.normalize(x, path) if self.options.norm == "pre" else x
+        return self.normalize(x, path) if self.options.normalizes_input else x
 
     def leave(self, x: ir.Value, output: ir.Value, path: str) -> ir.Value:
         """Add the output of a sublayer to rows (A, M, D), as `residual.Residual` does."""
         producer = output.producer()
         has_bias = producer is not None and producer.op_type == "Add"
         total = self.op.Sum(x, *producer.inputs) if has_bias else self.op.Add(x, output)
-        return total if self.options.norm == "pre" else self.normalize(total, path)
+        return total if self.options.normalizes_input else self.normalize(total, path)
 
     def finish(self, x: ir.Value, stack: str) -> ir.Value:
         """Normalize the output (A, M, D) of "encoder" or "decoder", if it has a final norm."""

@@ -101,9 +101,9 @@ def write_step(
     """
     config = writer.config
     layers = config.decoder_layers
-    parts = 1 if config.decoder_mixer == "ssru" else 2  # values of a layer's cache
+    parts = 1 if config.has_ssru else 2  # values of a layer's cache
     memory_end = (parts + 2) * layers + 1
-    if config.architecture == "decoder":
+    if not config.has_encoder:
         memory_end = parts * layers
     cache = rest[: parts * layers]
     memory = rest[parts * layers : memory_end]
@@ -239,7 +239,7 @@ def _decode(
         path = f"decoder/layer_{layer}"
         norm = f"{path}/self_residual/norm"
         mixer: Mixer
-        if writer.config.decoder_mixer == "ssru":
+        if writer.config.has_ssru:
             mixer = SSRUWriter(writer, f"{path}/ssru")
         else:
             mixer = writer.attention(writer, f"{path}/self_attention")

@@ -310,7 +310,7 @@ def mean(op: tape.Tape, values: Sequence[ir.Value]) -> ir.Value:
 
 def _cache_shapes(member: Member) -> list[Shape]:
     """Return the shapes of the cache of each decoder layer."""
-    if member.decoder_mixer == "ssru":
+    if member.has_ssru:
         return [(None, 1, None, member.model_dim)] * member.decoder_layers
     return _memory_shapes(member)
 

@@ -90,7 +90,7 @@ def read_weights(
 
 def _all_layers(file: BinaryFile, config: TransformerConfig) -> dict[str, Array]:
     """Return the arrays of layers and norms by their names in a `Transformer`."""
-    norm_names = ("gamma",) if config.norm_type == "rms" else ("gamma", "beta")
+    norm_names = ("gamma",) if config.has_rms_norm else ("gamma", "beta")
     arrays: dict[str, Array] = {}
     for stack in STACKS:
         names = _layer_names(stack, config, norm_names)
@@ -154,13 +154,13 @@ def _with_query_scale(
 def _position_arrays(shapes: Shapes, config: TransformerConfig) -> dict[str, Array]:
     """Return the tables of learned and relative positions by their names in a `Transformer`."""
     arrays: dict[str, Array] = {}
-    if config.positions == "learned":
+    if config.has_learned_positions:
         added = (config.source_additions, config.target_prefix)
         sides = zip(("source", "target"), STORED_POSITIONS, added, strict=True)
         for side, name, ids in sides:
             used = operator.itemgetter(slice(config.max_length + len(ids)))
             arrays[f"{side}_positions/table"] = Array(name, shapes[name], used)
-    by_layer = config.positions == "relative_by_layer"
+    by_layer = config.has_biases_by_layer
     for stack in STACKS if config.positions.startswith("relative") else ():
         # The first layer's table may be that of all.
         for i in range(getattr(config, f"{stack}_layers") if by_layer else 1):

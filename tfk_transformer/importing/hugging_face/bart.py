@@ -198,7 +198,7 @@ def bart_arrays(config: TransformerConfig) -> dict[str, Array]:
         names = layer_names(stack, attentions[0], attentions[1], OTHER_NAMES)
         for i in range(getattr(config, f"{stack}_layers")):
             arrays |= layer_arrays(config, stack, i, f"model.{stack}.layers.{i}.", names)
-    for stack in STACKS if config.norm == "pre" else ():
+    for stack in STACKS if config.normalizes_input else ():
         arrays |= _norm(config, f"{stack}/final_norm", f"model.{stack}.layer_norm")
     return arrays
 
@@ -255,13 +255,13 @@ def _read_weights(
     arrays = bart_arrays(config) | table_arrays(config, tables, rows, source, target)
     # Sinusoids are checked separately, and arrays under other names of a shared table are equal.
     optional = {*shared_names, *hf_config.position_names}
-    if config.positions == "learned":
+    if config.has_learned_positions:
         arrays |= _learned_positions(hf_config, config)
     bias = Array(LOGITS_BIAS, (1, hf_config.target_rows), np.ravel)
     weights = read_arrays(
         file, arrays, optional, target, bias if hf_config.has_logits_bias else None
     )
-    if config.positions != "learned":
+    if not config.has_learned_positions:
         _check_sinusoids(file, hf_config, config)
     return weights
 

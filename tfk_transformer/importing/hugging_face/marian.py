@@ -110,7 +110,7 @@ class MarianConfig(BartConfig):
             vocab_size=config.source_vocab_size,
             decoder_vocab_size=config.target_vocab_size,
             max_position_embeddings=config.max_length,
-            share_encoder_decoder_embeddings=config.tie_embeddings == "all",
+            share_encoder_decoder_embeddings=config.has_one_table,
             tie_word_embeddings=config.tie_embeddings != "none",
             pad_token_id=PAD_ID,
             eos_token_id=END_ID,

@@ -263,7 +263,7 @@ def _read_weights(
 
 def _stack(stack: str, config: TransformerConfig) -> dict[str, Array]:
     """Return the arrays of the encoder or the decoder by their names in a `Transformer`."""
-    by_layer = config.positions == "relative_by_layer"
+    by_layer = config.has_biases_by_layer
     names = _layer_names(stack, config)
     divisor = np.float32(config.query_width**0.5)
     arrays: dict[str, Array] = {}

@@ -132,7 +132,7 @@ class Start:
         changes = {name: value for name, value in recipe.options.items() if name.endswith(DROPOUT)}
         if recipe.dropout is not None:
             changes["dropout"] = recipe.dropout
-        if recipe.architecture != "encoder":
+        if not recipe.classifies:
             changes |= recipe.languages()
         model = make_recorded(self.config.replace(**changes), self.folder, dtype)
         frozen = self.frozen_weights(recipe)

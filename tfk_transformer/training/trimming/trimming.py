@@ -58,7 +58,7 @@ class ModelParts(NamedTuple):
         """Return the ids of each side, or of both sides if they have the same ids."""
         tokenizers = self.tokenizers
         ids = [set().union(*id_options(self.config, side).values()) for side in SIDES]
-        if len(tokenizers) == 1 or self.config.tie_embeddings == "all":
+        if len(tokenizers) == 1 or self.config.has_one_table:
             return [SharedIds(SIDES, tokenizers, ids[0] | ids[1])]
         return [
             SharedIds(SIDES[:1], tokenizers[:1], ids[0]),
