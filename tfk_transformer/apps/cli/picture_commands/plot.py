@@ -238,7 +238,7 @@ def plot_positions(
     if model is not None:
         check_bundle(model)
     load_backend()
-    from tfk_transformer.layers.positions import position_table
+    from tfk_transformer.layers import position_table
 
     if model is None:
         table = position_table(encoding, length, model_dim)
