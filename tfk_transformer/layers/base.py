@@ -1,5 +1,7 @@
 """What all layers share: the shape of their output, how they are saved, and dropout."""
 
+from typing import Any
+
 import keras
 
 from tfk_transformer.array_types import Shape, Tensor
@@ -11,10 +13,13 @@ class BaseLayer(keras.layers.Layer):
     arguments: tuple[str, ...] = ()  # of the constructor; each is an attribute of the same name
 
     def compute_output_shape(
-        self, input_shape: Shape, *shapes: Shape | None, **named_shapes: Shape | None
+        self, input_shape: Shape | None = None, *shapes: Shape | None, **named_shapes: Any
     ) -> Shape:
-        """Return the shape of the output, or of its first field."""
-        return input_shape
+        """Return the shape of the output, or of its first field.
+
+        Keras gives the first shape as `input_shape`, or all shapes by the names in `build`.
+        """
+        return input_shape or next(iter(named_shapes.values()))
 
     def get_config(self) -> dict[str, object]:
         """Return the arguments of the constructor."""

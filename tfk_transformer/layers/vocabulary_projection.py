@@ -51,11 +51,11 @@ class VocabularyProjection(BaseLayer):
         if self.use_bias:
             self.bias = self.add_weight(name="bias", shape=(self.vocab_size,), initializer="zeros")
 
-    def compute_output_shape(
-        self, input_shape: Shape, *shapes: Shape | None, **named_shapes: Shape | None
+    def compute_output_shape(  # type: ignore[override]
+        self, x_shape: Shape, table_shape: Shape | None = None
     ) -> Shape:
         """Return the shape of the logits, (…, vocab_size)."""
-        return (*input_shape[:-1], self.vocab_size)
+        return (*x_shape[:-1], self.vocab_size)
 
     def call(self, x: Tensor, table: Tensor = None) -> Tensor:
         """Map (B, T, D), and the table (vocab_size, D) if tied, to logits (B, T, vocab_size)."""
