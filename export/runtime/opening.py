@@ -35,14 +35,15 @@ def load(
 ) -> BaseTranslator | BaseClassifier:
     """Open a bundle, a SavedModel folder or an exported ONNX file.
 
-    An ONNX file is `translate.onnx`, `translate.int8.onnx`, `classify.onnx` or `score.onnx`. In a
+    An ONNX file is `translate.onnx`, `translate.int8.onnx`, `classify.onnx`, `score.onnx`, which
+    only scores, or `decoder_step.onnx`, which streams with the other files of its folder. In a
     folder of versions, as TensorFlow Serving reads it, the SavedModel of the newest version is
     opened. If the model is replaced meanwhile, the new one is opened.
 
     Args:
         path: the file or folder.
-        threads: the number of threads of an ONNX file, see `OnnxTranslator`. Default: the number of
-            processors.
+        threads: the number of threads of an ONNX file, shared by the operators of one text or by
+            concurrent batches. Default: the number of processors.
 
     Returns:
         A translator or a classifier. All translators have the same methods and arguments, and so
@@ -73,6 +74,8 @@ def _load(path: Path, threads: int | None) -> BaseTranslator | BaseClassifier:
 def _open_onnx(path: Path, threads: int | None) -> BaseTranslator | BaseClassifier:
     from tfk_transformer.export.runtime import onnx_runtime
 
+    if path.name == file_names.DECODER_STEP_FILE:
+        return onnx_runtime.OnnxStreamer(path.parent, threads)
     if path.name != file_names.SCORE_FILE:
         runtime = onnx_runtime.OnnxRuntime(path, threads)
         if runtime.reader == "OnnxClassifier":

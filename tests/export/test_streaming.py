@@ -170,8 +170,9 @@ def test_stream_runs_without_tensorflow(exported, tmp_path):
 import sys
 missing = "tensorflow keras tensorflow_text tf2onnx onnx pydantic sentencepiece".split()
 sys.modules.update(dict.fromkeys(missing))
-from tfk_transformer.export.runtime.onnx_runtime import OnnxStreamer
-print(*OnnxStreamer(sys.argv[1], threads=1).stream("forty-two"), sep="|")
+import tfk_transformer as tfk
+model = tfk.load(sys.argv[1] + "/decoder_step.onnx", threads=1)
+print(*model.stream("forty-two"), sep="|")
 """
     done = subprocess.run([sys.executable, "-c", code, tmp_path], capture_output=True, text=True)
     assert done.stdout.replace("|", "") == "zweiundvierzig\n" and "|" in done.stdout, done.stderr
