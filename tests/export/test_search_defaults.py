@@ -14,7 +14,7 @@ from web_needs import missing_packages, needs, needs_node
 
 from tfk_transformer import Translator, load
 from tfk_transformer.apps.cli import main
-from tfk_transformer.apps.server.metrics import Metrics
+from tfk_transformer.apps.server.monitoring import Metrics
 from tfk_transformer.apps.server.served_model import ServedModel
 from tfk_transformer.apps.server.settings import ServerSettings
 from tfk_transformer.config.search_settings import SearchSettings, own_defaults

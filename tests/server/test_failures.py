@@ -3,9 +3,9 @@
 import asyncio
 import json
 
-from tfk_transformer.apps.server.application import application
-from tfk_transformer.apps.server.metrics import Metrics
 from tfk_transformer.apps.server.middleware import Lifecycle
+from tfk_transformer.apps.server.monitoring import Metrics
+from tfk_transformer.apps.server.running import application
 from tfk_transformer.apps.server.served_model import ServedModel
 from tfk_transformer.apps.server.settings import ServerSettings
 from tfk_transformer.apps.server.streams import Streams

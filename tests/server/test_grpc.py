@@ -23,8 +23,8 @@ from tensorflow_serving.apis import (
     prediction_service_pb2_grpc,
 )
 
-from tfk_transformer.apps.server.metrics import Metrics
 from tfk_transformer.apps.server.middleware import Lifecycle
+from tfk_transformer.apps.server.monitoring import Metrics
 from tfk_transformer.apps.server.protocols.grpc_server import GrpcServer
 from tfk_transformer.apps.server.protocols.prediction_messages import MESSAGES, PACKAGE
 from tfk_transformer.apps.server.served_model import ServedModel

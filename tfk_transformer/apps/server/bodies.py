@@ -1,17 +1,37 @@
-"""Reading and validation of request bodies."""
+"""The bodies of requests, read and validated, and those of answers, in strict JSON."""
 
 import asyncio
-from collections.abc import Collection
-from typing import TypeVar
+import json
+import math
+import re
+import zlib
+from collections.abc import Collection, Mapping
+from http import HTTPStatus
+from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
+from starlette.responses import Response
 
 from tfk_transformer.apps.server.settings import ServerSettings
 from tfk_transformer.config.words import shorten
 
 MAX_BODY_PROBLEMS = 5  # in one error message
+# The content encodings that `read_body` can decode, with the window sizes of zlib.
+COMPRESSIONS = {"gzip": 16 + zlib.MAX_WBITS, "deflate": zlib.MAX_WBITS}
+_ENCODER = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+# The reasons for the errors that Starlette raises when it looks for a route. For other errors,
+# `detail` is the reason.
+_REASONS = {
+    404: (
+        "path: expected a path that /openapi.json lists, got {path}; correct the URL and the name "
+        "of the model."
+    ),
+    405: "method: expected a method that the header Allow names, got {method}; correct it.",
+}
+# The name of a model in the paths of TensorFlow Serving and of the Open Inference Protocol.
+_MODEL_NAME = re.compile(r"/v[12]/models/([^/:]+)")
 
 
 class Body(BaseModel):
@@ -26,14 +46,10 @@ AnyBody = TypeVar("AnyBody", bound=Body)
 async def read_body(
     request: Request, settings: ServerSettings, encodings: Collection[str] = ()
 ) -> bytes:
-    """Return the body of a request, as it was sent.
+    """Return the body of a request, decompressed if it has one of `encodings`.
 
-    Starlette's own limit of a body has no time-out, and answers in plain text.
-
-    Args:
-        request: the request.
-        settings: the settings of the server.
-        encodings: the content encodings that the caller can decode.
+    The limit of a body holds before and after decompression. Starlette's own limit has no time-out,
+    and answers in plain text.
 
     Raises:
         HTTPException: 415 if the body has another encoding, 413 if it is too large, 408 if it does
@@ -71,15 +87,32 @@ async def read_body(
         ) from None
     if "refusal" in request.scope:  # a part of the body was malformed
         raise request.scope["refusal"]
-    return bytes(body)
+    return _decompress(body, encoding, settings.max_body) if encoding in encodings else bytes(body)
+
+
+def _decompress(body: bytes, encoding: str, max_size: int) -> bytes:
+    decompressor = zlib.decompressobj(COMPRESSIONS[encoding])
+    try:
+        content = decompressor.decompress(body, max_size + 1)
+        if len(content) > max_size:
+            raise HTTPException(
+                413,
+                f"body: expected at most {max_size} bytes after decompression, got more; send "
+                "fewer texts at a time.",
+            )
+        if decompressor.eof and not decompressor.unused_data:
+            return content
+    except zlib.error:
+        pass
+    raise HTTPException(
+        400,
+        f"body: expected {encoding} data, as Content-Encoding says, got other or incomplete data; "
+        "correct the body or the header.",
+    )
 
 
 def parse_body(model: type[AnyBody], body: bytes) -> AnyBody:
-    """Parse the body of a request as an instance of `model`.
-
-    Raises:
-        HTTPException: 400 if the body is not JSON, 422 if it does not fit `model`.
-    """
+    """Parse the body of a request as an instance of `model`; refuse others with 400 or 422."""
     try:
         return model.model_validate_json(body)
     except ValidationError as error:
@@ -94,3 +127,59 @@ def parse_body(model: type[AnyBody], body: bytes) -> AnyBody:
     raise HTTPException(
         422, f"body: expected the fields that /docs shows, got errors ({named}); correct them."
     )
+
+
+def answer(content: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+    """Return a response with `content` as strict JSON."""
+    return Response(to_json(content), status, headers, "application/json")
+
+
+def to_json(content: Any) -> str:
+    """Return strict JSON on one line: NaN and infinities are the strings "NaN" and "Infinity"."""
+    try:
+        return _ENCODER.encode(content)
+    except ValueError:
+        return _ENCODER.encode(_strict(content))
+
+
+def _strict(value: Any) -> Any:
+    """Replace the numbers that JSON cannot represent."""
+    if isinstance(value, dict):
+        return {name: _strict(item) for name, item in value.items()}
+    if isinstance(value, list):
+        return [_strict(item) for item in value]
+    if isinstance(value, float) and math.isnan(value):
+        return "NaN"
+    if isinstance(value, float) and math.isinf(value):
+        return "Infinity" if value > 0 else "-Infinity"
+    return value
+
+
+async def answer_http_error(request: Request, error: Exception) -> Response:
+    """Answer a refused request with {"error": reason}.
+
+    The reason is one line: the expected value, the received value, the remedy.
+    """
+    assert isinstance(error, HTTPException)
+    reason = error.detail
+    if reason == HTTPStatus(error.status_code).phrase:  # an error of Starlette: no route
+        path = request.scope["path"]
+        served = request.app.state.model_name
+        name = _MODEL_NAME.match(path)
+        if error.status_code == 404 and name and name[1] != served:
+            reason = (
+                f"model: expected {served}, the model of this server, got {shorten(name[1])}; "
+                "correct the URL."
+            )
+        else:
+            reason = _REASONS[error.status_code].format(path=shorten(path), method=request.method)
+    return answer({"error": reason}, error.status_code, error.headers)
+
+
+async def answer_failure(request: Request, error: Exception) -> Response:
+    """Answer an error of the server, without its message, which may contain texts."""
+    reason = (
+        "server: expected a result of the model, got an error; the server's log contains the "
+        "error, report it."
+    )
+    return answer({"error": reason}, 500)

@@ -3,14 +3,18 @@
 import hmac
 import logging
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
+from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import ClientDisconnect, Request
+from starlette.routing import Route, Router
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from tfk_transformer.apps.server.metrics import Metrics
-from tfk_transformer.apps.server.request_log import error_fields, log_event
+from tfk_transformer.apps.server.bodies import answer_failure, answer_http_error
+from tfk_transformer.apps.server.monitoring import Metrics, error_fields, log_event
 from tfk_transformer.apps.server.settings import ServerSettings
 
 METHODS = ("GET", "POST", "PUT", "DELETE", "HEAD", "OPTIONS", "PATCH")
@@ -47,17 +51,37 @@ class RequestRecord:
         self.texts = 0
 
 
+def with_middleware(
+    routes: Sequence[Route],
+    settings: ServerSettings,
+    metrics: Metrics,
+    lifecycle: Lifecycle,
+    *,
+    origins: Collection[str] = (),
+    root_path: str = "",
+) -> ASGIApp:
+    """Return the application of routes, with the key and the limits of the server.
+
+    Pages of `origins` may read the answers. Requests may have `root_path`, at which a proxy serves
+    the application, before the paths of the routes.
+    """
+    app = Starlette(
+        exception_handlers={HTTPException: answer_http_error, Exception: answer_failure}
+    )
+    app.state.model_name = settings.name
+    # Inside the exception handlers, which answer the requests that this middleware refuses.
+    access = Middleware(AccessMiddleware, settings, lifecycle)
+    app.router = Router(routes, redirect_slashes=False, middleware=[access])
+    # Outside the exception handlers, so that pages can read refusals too.
+    shared = CORSMiddleware(app, origins, allow_methods=["GET", "POST"], allow_headers=["*"])
+    paths = frozenset(route.path for route in routes)
+    return RecordingMiddleware(shared if origins else app, paths, metrics, lifecycle, root_path)
+
+
 class RecordingMiddleware:
     """Adds a `RequestRecord` to each request, and writes the record to the log and the metrics.
 
-    Args:
-        app: the application.
-        paths: the paths of the application. Other paths are logged as "(unknown)", since they may
-            contain anything.
-        metrics: counts the requests.
-        lifecycle: the state of the server.
-        root_path: the path at which a proxy serves the application, or "". Requests may have it
-            before the paths of the application.
+    Paths other than `paths` are logged as "(unknown)", since they may contain anything.
     """
 
     def __init__(
@@ -70,7 +94,7 @@ class RecordingMiddleware:
     ) -> None:
         self._app = app
         self._root_path = root_path
-        self._paths = frozenset(paths)
+        self._paths = paths
         self._metrics = metrics
         self._lifecycle = lifecycle
 
@@ -112,26 +136,18 @@ class RecordingMiddleware:
         self._metrics.requests.labels(method, path, record.status).inc()
         self._metrics.seconds.labels(path).observe(seconds)
         self._metrics.texts.inc(record.texts)
-        log_event(
-            "request",
-            values={
-                "method": method,
-                "path": path,
-                "status": record.status,
-                "milliseconds": round(1000 * seconds, 1),
-                "texts": record.texts,
-            },
-        )
+        values = {
+            "method": method,
+            "path": path,
+            "status": record.status,
+            "milliseconds": round(1000 * seconds, 1),
+            "texts": record.texts,
+        }
+        log_event("request", values=values)
 
 
 class AccessMiddleware:
-    """Refuses malformed requests, requests while the server drains, and those without the API key.
-
-    Args:
-        app: the application.
-        settings: the settings of the server.
-        lifecycle: the state of the server.
-    """
+    """Refuses malformed requests, requests while the server drains, and those without the key."""
 
     def __init__(self, app: ASGIApp, settings: ServerSettings, lifecycle: Lifecycle) -> None:
         self._app = app
@@ -139,12 +155,7 @@ class AccessMiddleware:
         self._lifecycle = lifecycle
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one request.
-
-        Raises:
-            HTTPException: the refusal of the connection, 503 while the server drains, 401 without
-                the API key.
-        """
+        """Serve one request."""
         if scope["type"] == "http":
             if "refusal" in scope:
                 raise scope["refusal"]
@@ -171,16 +182,9 @@ def header_key(request: Request) -> str:
 
 
 def check_key(settings: ServerSettings, key: str) -> None:
-    """Refuse a request without the API key.
+    """Refuse a request whose key is not the API key with status 401.
 
     The time of the comparison does not depend on where the keys differ.
-
-    Args:
-        settings: the settings of the server.
-        key: the key of the request, or "".
-
-    Raises:
-        HTTPException: 401 if the key is missing or wrong.
     """
     if settings.api_key is None:
         return

@@ -1,6 +1,7 @@
-"""The HTTP server: its socket, its signals, and a shutdown that loses no request."""
+"""The HTTP server: its application, its signals, and a shutdown that loses no request."""
 
 import gc
+import itertools
 import socket
 import time
 from collections.abc import Callable
@@ -8,12 +9,21 @@ from types import FrameType
 from typing import TYPE_CHECKING
 
 import uvicorn
+from prometheus_client import generate_latest
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+from starlette.types import ASGIApp
 
-from tfk_transformer.apps.server.application import application
+from tfk_transformer.apps.server.bodies import answer
 from tfk_transformer.apps.server.http_protocol import limited_protocol
-from tfk_transformer.apps.server.metrics import Metrics
-from tfk_transformer.apps.server.middleware import Lifecycle
-from tfk_transformer.apps.server.request_log import configure_log, log_event
+from tfk_transformer.apps.server.middleware import Lifecycle, with_middleware
+from tfk_transformer.apps.server.monitoring import Metrics, configure_log, log_event
+from tfk_transformer.apps.server.protocols.libre_translate import libre_translate_routes
+from tfk_transformer.apps.server.protocols.open_inference import open_inference_routes
+from tfk_transformer.apps.server.protocols.tf_serving import tf_serving_routes
+from tfk_transformer.apps.server.protocols.web_pages import docs_page, start_page
+from tfk_transformer.apps.server.routes import DescribedRoute, openapi_page
 from tfk_transformer.apps.server.served_model import ServedModel
 from tfk_transformer.apps.server.settings import ServerSettings
 from tfk_transformer.apps.server.streams import Streams
@@ -22,6 +32,53 @@ from tfk_transformer.inference.base_translator import BaseTranslator
 
 if TYPE_CHECKING:
     from tfk_transformer.apps.server.protocols.grpc_server import GrpcServer
+
+
+def application(
+    served: ServedModel, metrics: Metrics, streams: Streams, lifecycle: Lifecycle
+) -> ASGIApp:
+    """Return the ASGI application of a server."""
+
+    async def start(request: Request) -> Response:
+        """Show what is served."""
+        return start_page(served, description, request)
+
+    settings = served.settings
+    root_path = settings.root_path or ""
+    protocols = {
+        "LibreTranslate": [] if served.classifies else libre_translate_routes(served),
+        "Open Inference Protocol": open_inference_routes(served, streams, lifecycle),
+        "TensorFlow Serving": tf_serving_routes(served),
+        "Monitoring": _monitoring_routes(metrics),
+    }
+    description = openapi_page(protocols, root_path)
+    routes = [
+        Route("/", start, methods=["GET"]),
+        Route("/openapi.json", answer(description), methods=["GET"]),
+        Route("/docs", docs_page(settings.name, description), methods=["GET"]),
+        *itertools.chain(*protocols.values()),
+    ]
+    return with_middleware(
+        routes, settings, metrics, lifecycle, origins=settings.allow_origin, root_path=root_path
+    )
+
+
+def _monitoring_routes(metrics: Metrics) -> list[DescribedRoute]:
+    async def health(request: Request) -> Response:
+        """Confirm that the process works."""
+        return answer({"status": "ok"})
+
+    async def read_metrics(request: Request) -> Response:
+        """Return the metrics in the text format of Prometheus."""
+        return Response(
+            generate_latest(metrics.registry), media_type="text/plain; version=0.0.4; charset=utf-8"
+        )
+
+    text = {"description": "The metrics.", "content": {"text/plain": {}}}
+    return [
+        DescribedRoute("GET", "/health", health, errors=()),
+        DescribedRoute("GET", "/metrics", read_metrics, errors=(401, 500), responses={200: text}),
+    ]
 
 
 class DrainingServer(uvicorn.Server):
@@ -44,7 +101,7 @@ class DrainingServer(uvicorn.Server):
         lifecycle: Lifecycle,
         delay: float,
         announce: Callable[[], None],
-        grpc_server: "GrpcServer | None" = None,
+        grpc_server: "GrpcServer | None",
     ) -> None:
         super().__init__(config)
         self._lifecycle = lifecycle
@@ -110,34 +167,34 @@ def serve(
         OSError: if the address cannot be used.
         ValueError: if the settings do not fit the model.
     """
-    with open_socket(host, port) as listener:
+    with _open_socket(host, port) as listener:
         configure_log()
         metrics = Metrics()
         lifecycle = Lifecycle()
         served = ServedModel(model, settings, metrics)
         streams = Streams(served)
-        app = application(served, metrics, streams, lifecycle)
-        # No request takes longer than the limits of its body and its answer. The requests that are
-        # still open after this time are canceled.
-        grace = int(settings.body_timeout + settings.timeout) + 1
         config = uvicorn.Config(
-            app,
+            application(served, metrics, streams, lifecycle),
             http=limited_protocol(settings),
             ws="none",
             log_config=None,
             access_log=False,
             server_header=False,
             lifespan="off",
-            timeout_graceful_shutdown=grace,
+            # No request takes longer than the limits of its body and its answer. The requests that
+            # are still open after this time are canceled.
+            timeout_graceful_shutdown=int(settings.body_timeout + settings.timeout) + 1,
         )
         address, bound_port = listener.getsockname()[:2]
         url_host = f"[{address}]" if ":" in address else address
+        grpc_server = None
+        if settings.grpc_port is not None:
+            from tfk_transformer.apps.server.protocols.grpc_server import GrpcServer  # needs grpcio
 
-        grpc_server = _grpc_server(served, metrics, lifecycle, url_host)
+            grpc_server = GrpcServer(served, metrics, lifecycle, url_host, settings.grpc_port)
 
         def announce() -> None:
-            url = f"http://{url_host}:{bound_port}"
-            values = {"url": url, "model": settings.name}
+            values = {"url": f"http://{url_host}:{bound_port}", "model": settings.name}
             if grpc_server:
                 values["grpc"] = f"{url_host}:{grpc_server.port}"
             log_event("listening", values=values)
@@ -152,23 +209,8 @@ def serve(
             log_event("stopped")
 
 
-def _grpc_server(
-    served: ServedModel, metrics: Metrics, lifecycle: Lifecycle, host: str
-) -> "GrpcServer | None":
-    """Return the gRPC server, or None without a port for it."""
-    if served.settings.grpc_port is None:
-        return None
-    from tfk_transformer.apps.server.protocols.grpc_server import GrpcServer  # needs grpcio
-
-    return GrpcServer(served, metrics, lifecycle, host, served.settings.grpc_port)
-
-
-def open_socket(host: str, port: int) -> socket.socket:
-    """Return a listening socket.
-
-    Raises:
-        OSError: with the address in the message, if it cannot be used.
-    """
+def _open_socket(host: str, port: int) -> socket.socket:
+    """Return a listening socket, or name the address that cannot be used."""
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
         return socket.create_server((host, port), family=family, backlog=2048)

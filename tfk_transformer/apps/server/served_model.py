@@ -10,7 +10,7 @@ from starlette.requests import Request
 from tfk_transformer.apps.server.batches.batcher import Batcher
 from tfk_transformer.apps.server.batches.disconnection import while_connected
 from tfk_transformer.apps.server.batches.work import Work, late_answer
-from tfk_transformer.apps.server.metrics import Metrics
+from tfk_transformer.apps.server.monitoring import Metrics
 from tfk_transformer.apps.server.settings import ServerSettings
 from tfk_transformer.config.search_settings import own_defaults, resolve_settings, setting_rules
 from tfk_transformer.inference.base_classifier import BaseClassifier

@@ -10,8 +10,8 @@ from starlette.requests import Request
 from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from tfk_transformer.apps.server.answers import to_json
 from tfk_transformer.apps.server.batches.disconnection import while_connected
+from tfk_transformer.apps.server.bodies import to_json
 from tfk_transformer.apps.server.served_model import ServedModel
 
 END = ""  # no part of a stream is empty

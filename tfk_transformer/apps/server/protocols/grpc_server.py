@@ -16,9 +16,9 @@ from starlette.middleware import Middleware
 from starlette.routing import Router
 from starlette.types import ASGIApp, Message
 
-from tfk_transformer.apps.server.answers import answer_failure, answer_http_error
-from tfk_transformer.apps.server.metrics import Metrics
+from tfk_transformer.apps.server.bodies import answer_failure, answer_http_error
 from tfk_transformer.apps.server.middleware import AccessMiddleware, Lifecycle, RecordingMiddleware
+from tfk_transformer.apps.server.monitoring import Metrics
 from tfk_transformer.apps.server.protocols.prediction_service import SERVICE, prediction_routes
 from tfk_transformer.apps.server.served_model import ServedModel
 

@@ -8,7 +8,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from tfk_transformer.apps.server.answers import answer
+from tfk_transformer.apps.server.bodies import answer
 from tfk_transformer.apps.server.protocols.html_translation import HtmlTranslator
 from tfk_transformer.apps.server.protocols.libre_translate_bodies import (
     BODY_TYPES,

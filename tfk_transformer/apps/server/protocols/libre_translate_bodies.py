@@ -8,8 +8,7 @@ from typing import Any, TypeVar
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
-from tfk_transformer.apps.server.answers import to_json
-from tfk_transformer.apps.server.bodies import Body, parse_body, read_body
+from tfk_transformer.apps.server.bodies import Body, parse_body, read_body, to_json
 from tfk_transformer.apps.server.middleware import check_key, header_key
 from tfk_transformer.apps.server.routes import JSON
 from tfk_transformer.apps.server.settings import ServerSettings

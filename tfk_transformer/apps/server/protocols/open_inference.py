@@ -9,17 +9,13 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from tfk_transformer.apps.server.answers import answer
-from tfk_transformer.apps.server.bodies import Body, parse_body
+from tfk_transformer.apps.server.bodies import COMPRESSIONS, Body, answer, parse_body, read_body
 from tfk_transformer.apps.server.middleware import Lifecycle
-from tfk_transformer.apps.server.protocols.binary_tensors import (
+from tfk_transformer.apps.server.protocols.tensors import (
     JSON_LENGTH,
     OCTET_STREAM,
-    answer_tensors,
-)
-from tfk_transformer.apps.server.protocols.compressed_bodies import read_decompressed_body
-from tfk_transformer.apps.server.protocols.infer_requests import (
     InferRequest,
+    answer_tensors,
     binary_outputs,
     input_texts,
     parse_infer_request,
@@ -105,7 +101,7 @@ def open_inference_routes(
         JSON, and the header Inference-Header-Content-Length has the number of bytes of the JSON.
         The parameters `binary_data_output` and `binary_data` request binary outputs.
         """
-        body = await read_decompressed_body(request, settings)
+        body = await read_body(request, settings, COMPRESSIONS)
         payload = parse_infer_request(body, request.headers.get(JSON_LENGTH))
         tensors = input_texts(payload.inputs)
         work = served.work(_search_settings(payload.parameters))
@@ -118,7 +114,7 @@ def open_inference_routes(
 
     async def generate(request: Request) -> Response:
         """Translate one text."""
-        payload = parse_body(GenerateRequest, await read_decompressed_body(request, settings))
+        payload = parse_body(GenerateRequest, await read_body(request, settings, COMPRESSIONS))
         work = served.work(_search_settings(payload.parameters))
         (translation,) = await served.results(request, work, [payload.text_input])
         confidence = {} if served.calibration is None else {"confidence": translation.confidence}
@@ -126,7 +122,7 @@ def open_inference_routes(
 
     async def generate_stream(request: Request) -> Response:
         """Translate one text, and send its parts as they are decoded, as server-sent events."""
-        payload = parse_body(GenerateRequest, await read_decompressed_body(request, settings))
+        payload = parse_body(GenerateRequest, await read_body(request, settings, COMPRESSIONS))
         requested = _search_settings(payload.parameters)
         return await streams.start(request, payload.text_input, requested, names)
 

@@ -10,9 +10,8 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from tfk_transformer.apps.server.answers import answer, to_json
 from tfk_transformer.apps.server.batches.work import Work
-from tfk_transformer.apps.server.bodies import Body, parse_body, read_body
+from tfk_transformer.apps.server.bodies import Body, answer, parse_body, read_body, to_json
 from tfk_transformer.apps.server.routes import REASONS, DescribedRoute
 from tfk_transformer.apps.server.served_model import NO_SCORE, ServedModel
 from tfk_transformer.config.search_settings import setting_rules, settings_of_numbers

@@ -1,0 +1,214 @@
+"""Tensors of the Open Inference Protocol: in JSON, or as bytes that follow the JSON of a body."""
+
+import itertools
+import struct
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any, Literal
+
+from pydantic import ConfigDict
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
+
+from tfk_transformer.apps.server.bodies import Body, answer, parse_body, to_json
+from tfk_transformer.config.words import shorten
+
+JSON_LENGTH = "Inference-Header-Content-Length"  # the header with the size of the JSON part
+OCTET_STREAM = "application/octet-stream"
+_LENGTH = struct.Struct("<I")  # precedes each element of a BYTES tensor
+
+
+class TensorParameters(Body):
+    """How a tensor is sent."""
+
+    binary_data_size: int | None = None  # of an input after the JSON, in bytes
+    binary_data: bool | None = None  # whether an output is sent after the JSON
+    shared_memory_region: str | None = None
+    classification: int | None = None
+
+
+class InputTensor(Body):
+    """The texts, or the beginnings of their translations."""
+
+    # A binary tensor has no data in JSON.
+    model_config = ConfigDict(json_schema_extra={"required": ["name", "shape", "datatype", "data"]})
+
+    name: Literal["text", "prefix"]
+    shape: list[int]
+    datatype: Literal["BYTES"]
+    data: list[str | list[str]] = []
+    parameters: TensorParameters = TensorParameters()
+
+
+class OutputTensor(Body):
+    """A requested output."""
+
+    name: str
+    parameters: TensorParameters = TensorParameters()
+
+
+class InferRequest(Body):
+    """Tensors of texts, and search settings as parameters."""
+
+    id: str | None = None
+    parameters: dict[str, bool | int | float | str] = {}
+    inputs: list[InputTensor]
+    outputs: list[OutputTensor] | None = None
+
+
+def parse_infer_request(body: bytes, json_length: str | None) -> InferRequest:
+    """Parse a request with tensors, and set the data of the binary tensors.
+
+    `json_length` is the value of the header `Inference-Header-Content-Length`: the number of bytes
+    of the JSON part. Without it, the whole body is JSON. Refusals have status 400 if the binary
+    tensors do not fit the body, and 422 if a field is wrong.
+    """
+    size = len(body)
+    if json_length is not None:
+        digits = json_length.strip()
+        # Python does not parse integers of thousands of digits.
+        if not digits.isdecimal() or len(digits) > 18 or int(digits) > len(body):
+            raise HTTPException(
+                400,
+                f"{JSON_LENGTH}: expected the number of bytes of the JSON part, at most "
+                f"{len(body)}, got '{shorten(json_length)}'; correct the header.",
+            )
+        size = int(digits)
+    payload = parse_body(InferRequest, body[:size])
+    # The ways of sending tensors that this server does not have.
+    refused = ("shared_memory_region", "classification")
+    for tensor, name in itertools.product([*payload.inputs, *(payload.outputs or ())], refused):
+        if getattr(tensor.parameters, name) is not None:
+            raise HTTPException(
+                422,
+                f"{shorten(tensor.name)}: expected a tensor in JSON or after it, got the parameter "
+                f"{name}; leave it out.",
+            )
+    _read_binary_inputs(payload.inputs, body[size:])
+    return payload
+
+
+def _read_binary_inputs(tensors: Sequence[InputTensor], binary: bytes) -> None:
+    """Set the data of the inputs with a `binary_data_size`, whose bytes follow each other."""
+    position = 0
+    for tensor in tensors:
+        size = tensor.parameters.binary_data_size
+        if size is None:
+            continue
+        rest = len(binary) - position
+        if tensor.data or not 0 <= size <= rest:
+            raise HTTPException(
+                400,
+                f"{tensor.name}: expected no data, and a binary_data_size from 0 to {rest}, the "
+                f"bytes left after the JSON part, got {len(tensor.data)} items of data and "
+                f"{shorten(str(size))}; correct them, or the header {JSON_LENGTH}.",
+            )
+        tensor.data = [*_decode_texts(tensor.name, binary[position : position + size])]
+        position += size
+    if position < len(binary):
+        raise HTTPException(
+            400,
+            f"body: expected {position} bytes after the JSON part, the sum of binary_data_size, "
+            f"got {len(binary)}; correct the sizes, or the header {JSON_LENGTH}.",
+        )
+
+
+def _decode_texts(name: str, content: bytes) -> list[str]:
+    """Return the texts of a BYTES tensor. Each follows its length, in 4 bytes, low byte first."""
+    texts: list[str] = []
+    position = 0
+    while position < len(content):
+        number = len(texts) + 1
+        begin = position + _LENGTH.size
+        if begin > len(content):
+            raise HTTPException(
+                400,
+                f"{name}: expected 4 bytes with the length of text {number}, got "
+                f"{len(content) - position}; correct the binary tensor.",
+            )
+        (length,) = _LENGTH.unpack_from(content, position)
+        position = begin + length
+        if position > len(content):
+            raise HTTPException(
+                400,
+                f"{name}: expected {length} bytes of text {number}, got {len(content) - begin}; "
+                "correct the binary tensor.",
+            )
+        try:
+            texts.append(content[begin:position].decode())
+        except UnicodeDecodeError as error:
+            raise HTTPException(
+                400,
+                f"{name}: expected UTF-8, got the byte 0x{content[begin + error.start]:02x} in "
+                f"text {number}; encode the texts as UTF-8.",
+            ) from None
+    return texts
+
+
+def input_texts(inputs: Sequence[InputTensor]) -> dict[str, list[str]]:
+    """Return the texts of the inputs by name: `text`, and optionally as many of `prefix`."""
+    tensors: dict[str, list[str]] = {tensor.name: _texts(tensor) for tensor in inputs}
+    if (
+        "text" not in tensors
+        or len(tensors) < len(inputs)
+        or len(tensors.get("prefix", tensors["text"])) != len(tensors["text"])
+    ):
+        sizes = [f"{tensor.name} with {len(tensor.data)} items" for tensor in inputs]
+        raise HTTPException(
+            422,
+            "inputs: expected text, and optionally prefix with as many items, got "
+            f"{', '.join(sizes) or 'none'}; correct the inputs.",
+        )
+    return tensors
+
+
+def _texts(tensor: InputTensor) -> list[str]:
+    """Return the texts of a tensor of shape (N,) or (N, 1)."""
+    shape = tensor.shape
+    rows = [[item] if isinstance(item, str) else item for item in tensor.data]
+    if shape not in ([len(rows)], [len(rows), 1]) or any(len(row) != 1 for row in rows):
+        raise HTTPException(
+            422,
+            f"{tensor.name}: expected the shape [N] or [N, 1] and N texts, got {shape} and "
+            f"{sum(map(len, rows))} texts; correct shape or data.",
+        )
+    return [row[0] for row in rows]
+
+
+def binary_outputs(payload: InferRequest, names: Iterable[str]) -> set[str]:
+    """Return the outputs among `names` that the request wants as bytes."""
+    flags = dict.fromkeys(names, payload.parameters.get("binary_data_output") is True)
+    flags |= {
+        tensor.name: tensor.parameters.binary_data
+        for tensor in payload.outputs or ()
+        if tensor.parameters.binary_data is not None
+    }
+    return {name for name, binary in flags.items() if binary}
+
+
+def answer_tensors(
+    content: Mapping[str, Any], outputs: Sequence[dict[str, Any]], binary: Collection[str]
+) -> Response:
+    """Return a response with `content` and the tensors `outputs`.
+
+    A tensor has name, shape, datatype (BYTES or FP32) and flat data. Those named in `binary` follow
+    the JSON.
+    """
+    parts = []
+    for output in outputs:
+        if output["name"] in binary:
+            part = _encode(output["datatype"], output.pop("data"))
+            output["parameters"] = {"binary_data_size": len(part)}
+            parts.append(part)
+    response = {**content, "outputs": outputs}
+    if not parts:
+        return answer(response)
+    json_part = to_json(response).encode()
+    headers = {JSON_LENGTH: str(len(json_part))}
+    return Response(b"".join([json_part, *parts]), headers=headers, media_type=OCTET_STREAM)
+
+
+def _encode(datatype: str, data: Sequence[Any]) -> bytes:
+    if datatype == "FP32":
+        return struct.pack(f"<{len(data)}f", *data)
+    texts = [text.encode() for text in data]
+    return b"".join(part for text in texts for part in (_LENGTH.pack(len(text)), text))
