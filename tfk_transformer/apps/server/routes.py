@@ -40,8 +40,8 @@ ERROR_RESPONSE = {"content": {JSON: {"schema": {"$ref": "#/components/schemas/Er
 class DescribedRoute(Route):
     """A route with one method, and its OpenAPI description. GET includes HEAD.
 
-    The name and the docstring of the endpoint are part of the description. `operation` is the
-    description, and `schemas` contains the schemas that the body refers to, by name.
+    The name and the docstring of the endpoint are part of the description `operation`. `schemas`
+    contains the schemas that the body refers to, by name.
 
     Args:
         method: the method.
@@ -58,8 +58,8 @@ class DescribedRoute(Route):
         method: str,
         path: str,
         endpoint: Callable[[Request], Awaitable[Response]],
-        *,
         body: type[Body] | None = None,
+        *,
         body_types: Sequence[str] = (JSON,),
         errors: Sequence[int] | None = None,
         responses: Mapping[int, Mapping[str, Any]] | None = None,
@@ -88,14 +88,9 @@ class DescribedRoute(Route):
 
 
 def openapi_page(
-    protocols: Mapping[str, Sequence[DescribedRoute]], root_path: str = ""
+    protocols: Mapping[str, Sequence[DescribedRoute]], root_path: str
 ) -> dict[str, Any]:
-    """Return the OpenAPI description of a server.
-
-    Args:
-        protocols: the routes of each protocol.
-        root_path: the path at which a proxy serves the server.
-    """
+    """Return the OpenAPI description of the routes of each protocol."""
     schemas: dict[str, Any] = {"ErrorAnswer": ERROR_SCHEMA}
     paths: dict[str, Any] = {}
     for protocol, routes in protocols.items():

@@ -1,21 +1,19 @@
 """The LibreTranslate API: /translate, /detect, /languages and /frontend/settings."""
 
 import contextlib
+import email
+import urllib.parse
 from collections.abc import Mapping
-from typing import Any
+from email.message import Message
+from typing import Any, TypeVar
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from tfk_transformer.apps.server.bodies import answer
+from tfk_transformer.apps.server.bodies import Body, answer, parse_body, read_body, to_json
+from tfk_transformer.apps.server.middleware import check_key, header_key
 from tfk_transformer.apps.server.protocols.html_translation import HtmlTranslator
-from tfk_transformer.apps.server.protocols.libre_translate_bodies import (
-    BODY_TYPES,
-    DetectRequest,
-    TranslateRequest,
-    read_keyed_body,
-)
 from tfk_transformer.apps.server.routes import JSON, DescribedRoute
 from tfk_transformer.apps.server.served_model import ServedModel
 from tfk_transformer.apps.server.settings import ServerSettings
@@ -25,6 +23,38 @@ from tfk_transformer.text.languages import Languages
 
 UNKNOWN = "und"  # ISO 639-2: undetermined
 LIBRE_TRANSLATE_FORMATS = (None, "", "text", "html")
+URL_ENCODED, MULTIPART = "application/x-www-form-urlencoded", "multipart/form-data"
+BODY_TYPES = (JSON, URL_ENCODED, MULTIPART)
+MAX_FIELDS = 1000
+MAX_FIELD_HEAD = 1000  # bytes of the headers of a field
+
+
+class KeyedBody(Body):
+    """A body that may contain the API key."""
+
+    q: str | list[str]
+    api_key: str | None = None
+
+    @property
+    def texts(self) -> list[str]:
+        """The texts; a single one needs no list."""
+        return [self.q] if isinstance(self.q, str) else self.q
+
+
+class DetectRequest(KeyedBody):
+    """A text whose language is asked for."""
+
+
+class TranslateRequest(KeyedBody):
+    """Texts to translate."""
+
+    source: str
+    target: str
+    format: str | None = "text"
+    alternatives: int | str | None = 0
+
+
+AnyKeyedBody = TypeVar("AnyKeyedBody", bound=KeyedBody)
 
 
 def libre_translate_routes(served: ServedModel) -> list[DescribedRoute]:
@@ -34,14 +64,13 @@ def libre_translate_routes(served: ServedModel) -> list[DescribedRoute]:
     source, target = (language or UNKNOWN for language in served.languages)
     # No language is detected: a server with one source language answers this language.
     detected = {"confidence": 0 if source == UNKNOWN else 100, "language": source}
-
     frontend = _frontend_settings(settings, source, target)
 
     async def translate(request: Request) -> Response:
         """Translate one text or several."""
-        payload = await read_keyed_body(request, settings, TranslateRequest)
+        payload = await _read_keyed_body(request, settings, TranslateRequest)
         _check_request(payload, served.languages)
-        texts = [payload.q] if isinstance(payload.q, str) else payload.q
+        texts = payload.texts
         alternatives = _alternatives(payload, settings)
         if payload.format == "html":
             translations = await html_translator.translate(request, texts)
@@ -66,8 +95,8 @@ def libre_translate_routes(served: ServedModel) -> list[DescribedRoute]:
 
     async def detect(request: Request) -> Response:
         """Return the source language of the model; no language is detected."""
-        payload = await read_keyed_body(request, settings, DetectRequest)
-        served.check([payload.q] if isinstance(payload.q, str) else payload.q)
+        payload = await _read_keyed_body(request, settings, DetectRequest)
+        served.check(payload.texts)
         return answer([detected])
 
     async def languages(request: Request) -> Response:
@@ -82,14 +111,12 @@ def libre_translate_routes(served: ServedModel) -> list[DescribedRoute]:
 
     array = {"description": "The languages.", "content": {JSON: {"schema": {"type": "array"}}}}
     return [
-        DescribedRoute(
-            "POST", "/translate", translate, body=TranslateRequest, body_types=BODY_TYPES
-        ),
+        DescribedRoute("POST", "/translate", translate, TranslateRequest, body_types=BODY_TYPES),
         DescribedRoute(
             "POST",
             "/detect",
             detect,
-            body=DetectRequest,
+            DetectRequest,
             body_types=BODY_TYPES,
             responses={200: array},
         ),
@@ -117,11 +144,7 @@ def _frontend_settings(settings: ServerSettings, source: str, target: str) -> di
 
 
 def _check_request(payload: TranslateRequest, languages: Languages) -> None:
-    """Refuse languages other than the model's, and unknown formats.
-
-    Raises:
-        HTTPException: 422.
-    """
+    """Refuse languages other than the model's, and unknown formats."""
     for name, expected, got in (
         ("source", languages.source, payload.source),
         ("target", languages.target, payload.target),
@@ -139,11 +162,7 @@ def _check_request(payload: TranslateRequest, languages: Languages) -> None:
 
 
 def _alternatives(payload: TranslateRequest, settings: ServerSettings) -> int:
-    """Return the requested number of alternatives.
-
-    Raises:
-        HTTPException: 422 if it is not a number, negative or too large.
-    """
+    """Return the requested number of alternatives."""
     maximum = settings.max_beam_size - 1
     count = -1
     with contextlib.suppress(ValueError):
@@ -164,3 +183,60 @@ def _search_settings(alternatives: int, defaults: Mapping[str, Any]) -> dict[str
     n_best = alternatives + 1
     beam_size = defaults.get("beam_size", SearchSettings.beam_size)
     return {"n_best": n_best, "beam_size": max(n_best, beam_size)}
+
+
+async def _read_keyed_body(
+    request: Request, settings: ServerSettings, model: type[AnyKeyedBody]
+) -> AnyKeyedBody:
+    """Read a body as JSON or as a form of HTML, and check the API key."""
+    body = await read_body(request, settings)
+    header = Message()
+    header["Content-Type"] = request.headers.get("content-type", JSON)
+    # curl -d sends JSON with the content type of a form.
+    if header.get_content_type() in (URL_ENCODED, MULTIPART) and not body.lstrip().startswith(b"{"):
+        body = _form_as_json(body, header)
+    payload = parse_body(model, body)
+    check_key(settings, header_key(request) or payload.api_key or "")
+    return payload
+
+
+def _form_as_json(body: bytes, header: Message) -> bytes:
+    """Return the fields of a form as JSON. A repeated `q` becomes a list."""
+    try:
+        if header.get_content_type() == MULTIPART:
+            fields = _multipart_fields(body, header.get_boundary() or "")
+        else:
+            fields = urllib.parse.parse_qs(
+                body.decode("utf-8"),
+                keep_blank_values=True,
+                errors="strict",
+                max_num_fields=MAX_FIELDS,
+            )
+    except ValueError:
+        raise HTTPException(
+            400,
+            "body: expected a form in UTF-8, got invalid fields; correct them, or send JSON.",
+        ) from None
+    values: dict[str, Any] = {
+        name: items if name == "q" and len(items) > 1 else items[-1]
+        for name, items in fields.items()
+    }
+    return to_json(values).encode()
+
+
+def _multipart_fields(body: bytes, boundary: str) -> dict[str, list[str]]:
+    """Return the values of the fields of a multipart form by name, or raise ValueError."""
+    _, *parts, end = (b"\r\n" + body).split(b"\r\n--" + boundary.encode(), MAX_FIELDS + 1)
+    if not (boundary and end.startswith(b"--")):
+        raise ValueError("expected the boundary and at most 1,000 fields")
+    fields: dict[str, list[str]] = {}
+    for part in parts:
+        head, separator, value = part.partition(b"\r\n\r\n")
+        name: Any = None
+        if separator and len(head) <= MAX_FIELD_HEAD:
+            header = email.message_from_bytes(head.lstrip())
+            name = header.get_param("name", header="content-disposition")
+        if not isinstance(name, str):  # a tuple if it names its own encoding
+            raise ValueError("expected a name")
+        fields.setdefault(name, []).append(value.decode("utf-8"))
+    return fields

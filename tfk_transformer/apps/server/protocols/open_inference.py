@@ -2,7 +2,7 @@
 
 import itertools
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from starlette.exceptions import HTTPException
@@ -26,19 +26,9 @@ from tfk_transformer.apps.server.streams import Events, Streams
 from tfk_transformer.config.words import shorten
 from tfk_transformer.constants import __version__
 
-INPUTS: list[dict[str, Any]] = [{"name": "text", "datatype": "BYTES", "shape": [-1]}]
-TRANSLATION_OUTPUTS = [
-    {"name": "translation", "datatype": "BYTES", "shape": [-1]},
-    {"name": "score", "datatype": "FP32", "shape": [-1]},
-]
-CONFIDENCE_OUTPUT: dict[str, Any] = {"name": "confidence", "datatype": "FP32", "shape": [-1]}
-PREFIX_INPUT = {
-    "name": "prefix",
-    "datatype": "BYTES",
-    "shape": [-1],
-    "parameters": {"optional": True},
-}
 EXTENSIONS = ["generate", "binary_tensor_data", "model_configuration"]
+# The data types of tensors, and their names in Triton's model configuration.
+TRITON_TYPES = {"BYTES": "TYPE_STRING", "FP32": "TYPE_FP32"}
 IGNORED_PARAMETERS = (
     "binary_data_output",
     "classification",
@@ -64,7 +54,10 @@ def open_inference_routes(
     settings = served.settings
     names = {"model_name": settings.name, "model_version": settings.version}
     platform = f"tfk-transformer_{type(served.model).__name__}"
-    inputs = INPUTS if served.classifies else [*INPUTS, PREFIX_INPUT]
+    inputs = [_tensor("text", "BYTES")]
+    if not served.classifies:
+        inputs.append(_tensor("prefix", "BYTES") | {"parameters": {"optional": True}})
+    output_tensors = _output_metadata(served)
 
     async def metadata(request: Request) -> Response:
         """Describe inputs and outputs."""
@@ -74,7 +67,7 @@ def open_inference_routes(
                 "versions": [settings.version],
                 "platform": platform,
                 "inputs": inputs,
-                "outputs": _output_metadata(served),
+                "outputs": output_tensors,
             }
         )
 
@@ -86,7 +79,7 @@ def open_inference_routes(
                 "platform": platform,
                 "max_batch_size": 0,  # the shapes include the number of texts
                 "input": [_configured_tensor(tensor) for tensor in inputs],
-                "output": [_configured_tensor(tensor) for tensor in _output_metadata(served)],
+                "output": [_configured_tensor(tensor) for tensor in output_tensors],
             }
         )
 
@@ -106,10 +99,14 @@ def open_inference_routes(
         tensors = input_texts(payload.inputs)
         work = served.work(_search_settings(payload.parameters))
         results = await served.results(request, work, tensors["text"], tensors.get("prefix", ()))
-        requested = None if payload.outputs is None else [tensor.name for tensor in payload.outputs]
-        outputs = _output_tensors(served, results, dict(work.settings).get("n_best", 1), requested)
+        datatypes = _requested_outputs(payload, output_tensors)
+        n_best = dict(work.settings).get("n_best", 1)
+        outputs = [
+            {"name": name, "datatype": datatype} | _column(name, results, n_best)
+            for name, datatype in datatypes.items()
+        ]
         identity = {} if payload.id is None else {"id": payload.id}
-        binary = binary_outputs(payload, [output["name"] for output in outputs])
+        binary = binary_outputs(payload, datatypes)
         return answer_tensors({**names, **identity}, outputs, binary)
 
     async def generate(request: Request) -> Response:
@@ -138,19 +135,14 @@ def open_inference_routes(
             DescribedRoute("GET", f"{path}/config", configuration),
             DescribedRoute("GET", f"{path}/ready", ready),
             _statistics_route(f"{path}/stats"),
-            DescribedRoute(
-                "POST", f"{path}/infer", infer, body=InferRequest, responses={200: tensors}
-            ),
+            DescribedRoute("POST", f"{path}/infer", infer, InferRequest, responses={200: tensors}),
         ]
         if not served.classifies:
+            stream = f"{path}/generate_stream"
             routes += [
-                DescribedRoute("POST", f"{path}/generate", generate, body=GenerateRequest),
+                DescribedRoute("POST", f"{path}/generate", generate, GenerateRequest),
                 DescribedRoute(
-                    "POST",
-                    f"{path}/generate_stream",
-                    generate_stream,
-                    body=GenerateRequest,
-                    responses={200: events},
+                    "POST", stream, generate_stream, GenerateRequest, responses={200: events}
                 ),
             ]
     # After the routes of a model with the name "stats".
@@ -209,62 +201,64 @@ def _search_settings(parameters: dict[str, bool | int | float | str]) -> dict[st
     return {name: value for name, value in parameters.items() if name not in IGNORED_PARAMETERS}
 
 
+def _tensor(name: str, datatype: str, *shape: int) -> dict[str, Any]:
+    return {"name": name, "datatype": datatype, "shape": [-1, *shape]}
+
+
 def _configured_tensor(tensor: Mapping[str, Any]) -> dict[str, Any]:
     """Return a tensor of the metadata in the form of Triton's model configuration."""
-    data_type = {"BYTES": "TYPE_STRING", "FP32": "TYPE_FP32"}[tensor["datatype"]]
     optional = {"optional": True} if "parameters" in tensor else {}
+    data_type = TRITON_TYPES[tensor["datatype"]]
     return {"name": tensor["name"], "data_type": data_type, "dims": tensor["shape"], **optional}
 
 
 def _output_metadata(served: ServedModel) -> list[dict[str, Any]]:
-    if not served.classifies:
-        return TRANSLATION_OUTPUTS + ([] if served.calibration is None else [CONFIDENCE_OUTPUT])
-    labels = len(getattr(served.model, "labels", ()))
-    return [
-        {"name": "label", "datatype": "BYTES", "shape": [-1]},
-        {"name": "probability", "datatype": "FP32", "shape": [-1]},
-        {"name": "probabilities", "datatype": "FP32", "shape": [-1, labels]},
-    ]
+    if served.classifies:
+        labels = len(getattr(served.model, "labels", ()))
+        return [
+            _tensor("label", "BYTES"),
+            _tensor("probability", "FP32"),
+            _tensor("probabilities", "FP32", labels),
+        ]
+    confidence = [] if served.calibration is None else [_tensor("confidence", "FP32")]
+    return [_tensor("translation", "BYTES"), _tensor("score", "FP32"), *confidence]
 
 
-def _output_tensors(
-    served: ServedModel, results: list[Any], n_best: int, requested: list[str] | None
-) -> list[dict[str, Any]]:
-    """Return results as tensors. With `n_best` > 1, translations and scores have shape (N, n_best).
-
-    Raises:
-        HTTPException: 422 if a requested output does not exist.
-    """
-    datatypes = {output["name"]: output["datatype"] for output in _output_metadata(served)}
-    if requested is not None and not set(requested) <= set(datatypes):
+def _requested_outputs(
+    payload: InferRequest, output_tensors: Iterable[Mapping[str, Any]]
+) -> dict[str, str]:
+    """Return the data types of the requested outputs by name: all by default."""
+    datatypes = {tensor["name"]: tensor["datatype"] for tensor in output_tensors}
+    if payload.outputs is None:
+        return datatypes
+    requested = [tensor.name for tensor in payload.outputs]
+    if not set(requested) <= set(datatypes):
         raise HTTPException(
             422,
             f"outputs: expected some of {', '.join(datatypes)}, got "
             f"{shorten(', '.join(requested))}; correct the names.",
         )
-    columns = {
-        name: _column(name, results, n_best)
-        for name in datatypes
-        if requested is None or name in requested
-    }
-    return [
-        {"name": name, "datatype": datatypes[name], "shape": shape, "data": data}
-        for name, (shape, data) in columns.items()
-    ]
+    return {name: datatype for name, datatype in datatypes.items() if name in requested}
 
 
-def _column(name: str, results: list[Any], n_best: int) -> tuple[list[int], list[Any]]:
-    """Return the shape of an output, and its values as a flat list."""
+def _column(name: str, results: list[Any], n_best: int) -> dict[str, Any]:
+    """Return the shape of an output, and its values as a flat list.
+
+    With `n_best` > 1, translations and scores have the shape (N, n_best).
+    """
+    shape = [len(results)]
     if name in ("translation", "score"):
         field, missing = ("text", "") if name == "translation" else ("score", NO_SCORE)
         data = []
         for result in results:
             values = [getattr(hypothesis, field) for hypothesis in result.hypotheses]
             data += values + [missing] * (n_best - len(values))
-        return [len(results), n_best] if n_best > 1 else [len(results)], data
-    if name == "probabilities":
+        shape += [n_best] if n_best > 1 else []
+    elif name == "probabilities":
         rows = [list(result.probabilities.values()) for result in results]
-        width = len(rows[0]) if rows else 0
-        return [len(rows), width], list(itertools.chain.from_iterable(rows))
-    values = [getattr(result, name) for result in results]
-    return [len(results)], [math.nan if value is None else value for value in values]
+        data = list(itertools.chain.from_iterable(rows))
+        shape.append(len(rows[0]) if rows else 0)
+    else:
+        values = [getattr(result, name) for result in results]
+        data = [math.nan if value is None else value for value in values]
+    return {"shape": shape, "data": data}

@@ -98,16 +98,10 @@ MESSAGES = _message_classes()
 
 
 def read_tensor(tensor: Any, spec: TensorSignature, max_values: int) -> Any:
-    """Return the value of an input: a number, or a list of texts.
+    """Return the value of a TensorProto for the input `spec`: a number, or a list of texts.
 
-    Args:
-        tensor: the TensorProto.
-        spec: the input of the signature: a scalar, or texts of shape (N,).
-        max_values: maximum number of values.
-
-    Raises:
-        HTTPException: 422 if the tensor has another dtype or rank, too many values, or texts that
-            are not UTF-8.
+    Refusals have status 422: another dtype or rank, more than `max_values` values, or texts that
+    are not UTF-8.
     """
     data_type = DTYPES[spec.dtype]
     shape = [dim.size for dim in tensor.tensor_shape.dim]
@@ -138,11 +132,7 @@ def read_tensor(tensor: Any, spec: TensorSignature, max_values: int) -> Any:
 
 
 def _values(tensor: Any, spec: TensorSignature, count: int) -> list[Any]:
-    """Return the `count` values of a tensor, which may omit repetitions of its last value.
-
-    Raises:
-        HTTPException: 422 if there are more values or their bytes have another length.
-    """
+    """Return the `count` values of a tensor, which may omit repetitions of its last value."""
     field = VALUE_FIELDS[spec.dtype]
     content = tensor.tensor_content
     values = list(getattr(tensor, field))
@@ -173,20 +163,13 @@ def _decode(text: bytes, name: str) -> str:
         ) from None
 
 
-def write_tensor(values: Any, dtype: str, rank: int) -> Any:
-    """Return a TensorProto.
-
-    Args:
-        values: a scalar, or a list of values or of lists of equal lengths.
-        dtype: "string", "int32" or "float32".
-        rank: the number of axes.
-    """
-    tensor = MESSAGES["TensorProto"](dtype=DATA_TYPES.index(DTYPES[dtype]))
+def write_tensor(tensor: Any, values: Any, spec: TensorSignature) -> None:
+    """Set a TensorProto to a scalar, or to a list of values or of lists of equal lengths."""
+    tensor.dtype = DATA_TYPES.index(DTYPES[spec.dtype])
     tensor.tensor_shape.SetInParent()  # a scalar has a shape, without axes
     flat = [values]
-    for _ in range(rank):
+    for _ in spec.shape:
         tensor.tensor_shape.dim.add(size=len(flat[0]) if flat else 0)
         flat = [value for row in flat for value in row]
-    encoded = [value.encode() for value in flat] if dtype == "string" else flat
-    getattr(tensor, VALUE_FIELDS[dtype]).extend(encoded)
-    return tensor
+    encoded = [value.encode() for value in flat] if spec.dtype == "string" else flat
+    getattr(tensor, VALUE_FIELDS[spec.dtype]).extend(encoded)

@@ -77,7 +77,7 @@ def tf_serving_routes(served: ServedModel) -> list[DescribedRoute]:
     routes = []
     for path in (model, version):
         routes += [
-            DescribedRoute("POST", f"{path}:predict", predict, body=PredictRequest, errors=errors),
+            DescribedRoute("POST", f"{path}:predict", predict, PredictRequest, errors=errors),
             DescribedRoute("GET", path, status),
             DescribedRoute("GET", f"{path}/metadata", metadata),
         ]
@@ -100,11 +100,7 @@ def served_signatures(served: ServedModel) -> dict[str, Signature]:
 
 
 def served_signature(served: ServedModel, name: str) -> Signature:
-    """Return a signature.
-
-    Raises:
-        HTTPException: 412 if the server does not have it.
-    """
+    """Return a signature, or refuse its name with status 412."""
     signatures_by_name = served_signatures(served)
     if name not in signatures_by_name:
         raise HTTPException(
@@ -120,52 +116,11 @@ async def run_signature(
 ) -> dict[str, list[Any]]:
     """Run the signature that a request names, and return its outputs by name.
 
-    Raises:
-        HTTPException: 412 if the server does not have the signature, 400 or 422 if the inputs do
-            not fit it. See also `ServedModel.outcomes`.
+    Refusals have the status 412 for a signature that the server does not have, and 400 or 422 for
+    inputs that do not fit it.
     """
     name = payload.signature_name
     columns = _columns(payload, served_signature(served, name))
-    return await _outputs(served, request, name, columns)
-
-
-def _columns(payload: PredictRequest, signature: Signature) -> dict[str, Any]:
-    """Return the inputs by name.
-
-    Raises:
-        HTTPException: 400 if they do not match the inputs of the signature.
-    """
-    if (payload.inputs is None) == (payload.instances is None):
-        raise HTTPException(
-            400,
-            'body: expected either "inputs" or "instances", got neither or both; send one of them.',
-        )
-    rows = payload.instances
-    required = [
-        spec.name
-        for spec in signature.inputs
-        if spec.dtype == "string" and spec is not signatures.PREFIX
-    ]
-    columns = payload.inputs if rows is None else rows
-    if rows and all(isinstance(row, dict) and row.keys() == set(required) for row in rows):
-        columns = {name: [row[name] for row in rows] for name in required}
-    if isinstance(columns, list) and len(required) == 1:
-        columns = {required[0]: columns}  # a single input needs no name
-    names = [spec.name for spec in signature.inputs]
-    if not isinstance(columns, dict) or not set(required) <= columns.keys() <= set(names):
-        received = shorten(", ".join(columns) or "none") if isinstance(columns, dict) else "a list"
-        raise HTTPException(
-            400,
-            f"inputs: expected {', '.join(required)} by name, and no names except "
-            f"{', '.join(names)}, got {received}; correct the inputs.",
-        )
-    return columns
-
-
-async def _outputs(
-    served: ServedModel, request: Request, name: str, columns: Mapping[str, Any]
-) -> dict[str, list[Any]]:
-    """Run a signature, and return its outputs by name."""
     if name == "score":
         sources = _texts(columns, "source")
         targets = _texts(columns, "target", len(sources))
@@ -197,12 +152,37 @@ async def _outputs(
     return {"translation": [row[0] for row in translations], "score": [row[0] for row in scores]}
 
 
-def _texts(columns: Mapping[str, Any], name: str, count: int | None = None) -> list[str]:
-    """Return an input that consists of texts: strings or {"b64": …}.
+def _columns(payload: PredictRequest, signature: Signature) -> dict[str, Any]:
+    """Return the inputs by name, or refuse those that do not match the signature."""
+    if (payload.inputs is None) == (payload.instances is None):
+        raise HTTPException(
+            400,
+            'body: expected either "inputs" or "instances", got neither or both; send one of them.',
+        )
+    rows = payload.instances
+    required = [
+        spec.name
+        for spec in signature.inputs
+        if spec.dtype == "string" and spec is not signatures.PREFIX
+    ]
+    columns = payload.inputs if rows is None else rows
+    if rows and all(isinstance(row, dict) and row.keys() == set(required) for row in rows):
+        columns = {name: [row[name] for row in rows] for name in required}
+    if isinstance(columns, list) and len(required) == 1:
+        columns = {required[0]: columns}  # a single input needs no name
+    names = [spec.name for spec in signature.inputs]
+    if not isinstance(columns, dict) or not set(required) <= columns.keys() <= set(names):
+        received = shorten(", ".join(columns) or "none") if isinstance(columns, dict) else "a list"
+        raise HTTPException(
+            400,
+            f"inputs: expected {', '.join(required)} by name, and no names except "
+            f"{', '.join(names)}, got {received}; correct the inputs.",
+        )
+    return columns
 
-    Raises:
-        HTTPException: 400 if the input has another type or number of values.
-    """
+
+def _texts(columns: Mapping[str, Any], name: str, count: int | None = None) -> list[str]:
+    """Return an input that consists of texts: strings or {"b64": …}."""
     values = columns[name]
     texts = [_decode_text(value) for value in values] if isinstance(values, list) else [None]
     if None in texts or count not in (None, len(texts)):
