@@ -1,6 +1,7 @@
 """`python -m tfk_transformer.beam`: translate JSON lines with Apache Beam."""
 
 import sys
+from itertools import pairwise
 from pathlib import Path
 from typing import Annotated
 
@@ -104,7 +105,13 @@ def command(
     All other options are Beam's, such as --direct_num_workers 2 --direct_running_mode
     multi_processing.
     """
-    if stray := _stray_arguments(context.args):
+    # The shell may have replaced a pattern by the names of files, for example.
+    stray = [
+        argument
+        for previous, argument in pairwise(["", *context.args])
+        if not argument.startswith("-") and (not previous.startswith("--") or "=" in previous)
+    ]
+    if stray:
         raise ValueError(
             f"--input: expected one pattern, got also {stray[0]}; write the pattern in quotes, so "
             "that the shell leaves it."
@@ -115,7 +122,7 @@ def command(
             "another name."
         )
     from tfk_transformer.apps.beam.model_handler import TranslationHandler
-    from tfk_transformer.apps.beam.running import run
+    from tfk_transformer.apps.beam.pipeline import run
 
     settings = search_settings(setting, beam_size)
     records = JsonObjects(field, output_field, score_field)
@@ -124,18 +131,6 @@ def command(
     OnnxTranslator(model, threads=1).translate([""], **settings)  # checks model and settings
     handler = TranslationHandler(model, shared=share_model, threads=threads, texts=texts)
     run([f"--runner={runner}", *context.args], input, output, handler, settings, records)
-
-
-def _stray_arguments(arguments: list[str]) -> list[str]:
-    """Return the arguments that are neither options nor values of options.
-
-    The shell may have replaced a pattern by the names of files, for example.
-    """
-    return [
-        argument
-        for previous, argument in zip(["", *arguments], arguments, strict=False)
-        if not argument.startswith("-") and (not previous.startswith("--") or "=" in previous)
-    ]
 
 
 def main() -> None:

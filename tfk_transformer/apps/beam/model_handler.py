@@ -19,10 +19,6 @@ class BatchTranslator:
     """A translator with a single method, which other processes can call.
 
     The proxies of these processes read all public attributes.
-
-    Args:
-        path: the ONNX file.
-        threads: see `OnnxTranslator`.
     """
 
     def __init__(self, path: Path, threads: int | None) -> None:

@@ -5,11 +5,13 @@ Lines that cannot be processed are written to separate files.
 
 import codecs
 import json
-from collections.abc import Iterator
+import sys
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import apache_beam as beam
 from apache_beam.coders import BytesCoder
+from apache_beam.io.filesystems import FileSystems
 from apache_beam.metrics import Metrics
 from apache_beam.ml.inference.base import (
     KeyedModelHandler,
@@ -17,11 +19,14 @@ from apache_beam.ml.inference.base import (
     PredictionResult,
     RunInference,
 )
+from apache_beam.options.pipeline_options import PipelineOptions
+from apache_beam.runners.runner import PipelineResult
 
 from tfk_transformer.apps.beam.model_handler import NAMESPACE
 from tfk_transformer.formats.lines import JsonObjects, decode_line
 from tfk_transformer.text.outcome import Refused, TextError, check_texts
 
+LOCAL_RUNNER = "FnApiRunner"  # Beam's runner in this process, or in processes of this machine
 TRANSLATIONS = "translations"  # the names of the output files begin with this or with BAD_LINES
 BAD_LINES = "bad-lines"
 BAD = "bad"  # the tag of the output of a step with lines that cannot be processed
@@ -34,16 +39,86 @@ class InputLine(NamedTuple):
     line: str
 
 
+def run(
+    options: Sequence[str],
+    source: str,
+    output: str,
+    handler: ModelHandler,
+    settings: dict[str, Any],
+    records: JsonObjects,
+) -> None:
+    """Translate files of JSON lines, and print the number of texts to standard error.
+
+    Args:
+        options: Beam's options, as on a command line.
+        source: the pattern of the files' names.
+        output: the folder for the files `translations-*.jsonl` and `bad-lines-*.jsonl`.
+        handler: the translator.
+        settings: the arguments of `OnnxTranslator.translate`.
+        records: the format of a line.
+
+    Raises:
+        ValueError: if no file matches the pattern, the folder contains files of an earlier run, or
+            an option is unknown.
+    """
+    if not _files(source):
+        raise ValueError(f"--input: expected the names of files, got {source}, which matches none.")
+    bad_lines = FileSystems.join(output, f"{BAD_LINES}-*")
+    if old := [*_files(FileSystems.join(output, f"{TRANSLATIONS}-*")), *_files(bad_lines)]:
+        raise ValueError(
+            f"--output: expected a folder without files of an earlier run, got {output} with "
+            f"{old[0]}; name another folder."
+        )
+    pipeline = beam.Pipeline(options=_pipeline_options(options))
+    lines = pipeline | "Read lines" >> beam.io.ReadFromTextWithFilename(source, coder=BytesCoder())
+    outputs = translate_json_lines(lines, handler, settings, records)
+    for output_lines, name in zip(outputs, (TRANSLATIONS, BAD_LINES), strict=True):
+        path = FileSystems.join(output, name)
+        output_lines | f"Write {name}" >> beam.io.WriteToText(
+            path, file_name_suffix=".jsonl", skip_if_empty=True
+        )
+    result = pipeline.run()
+    result.wait_until_finish()
+    counts = _counters(result)
+    bad = counts.get("bad_lines", 0)
+    hint = f", see {bad_lines}." if bad else "."
+    print(f"{counts.get('texts', 0):,} texts translated; {bad:,} bad lines{hint}", file=sys.stderr)
+
+
+def _files(pattern: str) -> list[str]:
+    return [file.path for file in FileSystems.match([pattern])[0].metadata_list]
+
+
+def _pipeline_options(arguments: Sequence[str]) -> PipelineOptions:
+    """Return Beam's options, and refuse unknown options for the local runner.
+
+    Beam ignores unknown options, since a job server may have additional options.
+    """
+    options = PipelineOptions(list(arguments))
+    values = options.get_all_options()
+    unknown = set(options.get_all_options(retain_unknown_options=True)) - set(values)
+    if unknown and values["runner"] == LOCAL_RUNNER:
+        raise ValueError(
+            f"options: expected options of --help or of {LOCAL_RUNNER}, got "
+            f"--{', --'.join(sorted(unknown))}; correct the name."
+        )
+    return options
+
+
+def _counters(result: PipelineResult) -> dict[str, int]:
+    """Return the sums of this library's counters by name. Runners without metrics have none."""
+    metrics = beam.metrics.MetricsFilter().with_namespace(NAMESPACE)
+    sums: dict[str, int] = {}
+    for counter in result.metrics().query(metrics)["counters"]:
+        name = counter.key.metric.name
+        sums[name] = sums.get(name, 0) + counter.result
+    return sums
+
+
 def translate_json_lines(
     lines: beam.PCollection, handler: ModelHandler, settings: dict[str, Any], records: JsonObjects
 ) -> tuple[beam.PCollection, beam.PCollection]:
-    """Translate the texts in JSON lines.
-
-    Args:
-        lines: pairs of a file's name and the bytes of a line.
-        handler: the translator.
-        settings: the arguments of `OnnxTranslator.translate`.
-        records: the format of a line, with output fields for the translation and its score.
+    """Translate the texts in JSON lines: pairs of a file's name and the bytes of a line.
 
     Returns:
         the lines with their translations and scores, and a JSON object with file, line and reason
@@ -57,33 +132,6 @@ def translate_json_lines(
         BAD, main="lines"
     )
     return written.lines, (read[BAD], written[BAD]) | "Bad lines" >> beam.Flatten()
-
-
-def add_files(
-    pipeline: beam.Pipeline,
-    source: str,
-    output: str,
-    handler: ModelHandler,
-    settings: dict[str, Any],
-    records: JsonObjects,
-) -> None:
-    """Add the translation of files to a pipeline; see `translate_json_lines`.
-
-    Args:
-        pipeline: the pipeline.
-        source: the pattern of the files' names.
-        output: the folder for the files `translations-*.jsonl` and `bad-lines-*.jsonl`.
-        handler: the translator.
-        settings: the arguments of `OnnxTranslator.translate`.
-        records: the format of a line.
-    """
-    lines = pipeline | "Read lines" >> beam.io.ReadFromTextWithFilename(source, coder=BytesCoder())
-    good, bad = translate_json_lines(lines, handler, settings, records)
-    for output_lines, name in ((good, TRANSLATIONS), (bad, BAD_LINES)):
-        path = beam.io.filesystems.FileSystems.join(output, name)
-        output_lines | f"Write {name}" >> beam.io.WriteToText(
-            path, file_name_suffix=".jsonl", skip_if_empty=True
-        )
 
 
 def _read_text(element: tuple[str, bytes], records: JsonObjects) -> Iterator[Any]:

@@ -32,12 +32,7 @@ def limited_protocol(settings: ServerSettings) -> type[asyncio.Protocol]:
 
 
 class PipelineFlow(FlowControl):
-    """Flow control that does not read while requests wait.
-
-    Args:
-        transport: the connection.
-        waiting: the requests of the connection that wait for the answer to an earlier one.
-    """
+    """Flow control that does not read while the requests `waiting` wait for earlier answers."""
 
     def __init__(self, transport: asyncio.Transport, waiting: Sized) -> None:
         super().__init__(transport)
@@ -54,10 +49,6 @@ class LingeringTransport(asyncio.Transport):
 
     Until then the protocol discards what the client sends. Otherwise the connection would be
     reset, and the client could not read the answer.
-
-    Args:
-        transport: the connection.
-        loop: the event loop.
     """
 
     def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:

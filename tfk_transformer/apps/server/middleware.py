@@ -60,7 +60,7 @@ def with_middleware(
     origins: Collection[str] = (),
     root_path: str = "",
 ) -> ASGIApp:
-    """Return the application of routes, with the key and the limits of the server.
+    """Return the application of routes, with the key, the log and the metrics of the server.
 
     Pages of `origins` may read the answers. Requests may have `root_path`, at which a proxy serves
     the application, before the paths of the routes.
@@ -70,96 +70,78 @@ def with_middleware(
     )
     app.state.model_name = settings.name
     # Inside the exception handlers, which answer the requests that this middleware refuses.
-    access = Middleware(AccessMiddleware, settings, lifecycle)
+    access = Middleware(_with_access_checks, settings, lifecycle)
     app.router = Router(routes, redirect_slashes=False, middleware=[access])
-    # Outside the exception handlers, so that pages can read refusals too.
-    shared = CORSMiddleware(app, origins, allow_methods=["GET", "POST"], allow_headers=["*"])
+    shared: ASGIApp = app
+    if origins:  # outside the exception handlers, so that pages can read refusals too
+        shared = CORSMiddleware(app, origins, allow_methods=["GET", "POST"], allow_headers=["*"])
     paths = frozenset(route.path for route in routes)
-    return RecordingMiddleware(shared if origins else app, paths, metrics, lifecycle, root_path)
+    return _with_records(shared, paths, metrics, lifecycle, root_path)
 
 
-class RecordingMiddleware:
-    """Adds a `RequestRecord` to each request, and writes the record to the log and the metrics.
+def _with_records(
+    app: ASGIApp, paths: Collection[str], metrics: Metrics, lifecycle: Lifecycle, root_path: str
+) -> ASGIApp:
+    """Add a `RequestRecord` to each request, and write it to the log and the metrics."""
 
-    Paths other than `paths` are logged as "(unknown)", since they may contain anything.
-    """
-
-    def __init__(
-        self,
-        app: ASGIApp,
-        paths: Collection[str],
-        metrics: Metrics,
-        lifecycle: Lifecycle,
-        root_path: str,
-    ) -> None:
-        self._app = app
-        self._root_path = root_path
-        self._paths = paths
-        self._metrics = metrics
-        self._lifecycle = lifecycle
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one request."""
+    async def serve(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
-            await self._app(scope, receive, send)
+            await app(scope, receive, send)
             return
         record = scope["record"] = RequestRecord()
         # Some proxies remove the path from requests, and others keep it.
-        if f"{scope['path']}/".startswith(f"{self._root_path}/"):
-            scope["path"] = scope["path"].removeprefix(self._root_path) or "/"
+        if f"{scope['path']}/".startswith(f"{root_path}/"):
+            scope["path"] = scope["path"].removeprefix(root_path) or "/"
 
         async def send_and_record(message: Message) -> None:
             if message["type"] == "http.response.start":
                 record.status = message["status"]
             await send(message)
 
-        change = int(scope["path"] not in MONITORING)
-        self._count(change)
+        count(change := int(scope["path"] not in MONITORING))
         try:
-            await self._app(scope, receive, send_and_record)
+            await app(scope, receive, send_and_record)
         except ClientDisconnect:
             record.status = CLIENT_LEFT  # instead of 500, the status of an error of the server
         except Exception as error:  # Starlette raises it again after the answer
             log_event("failure", logging.ERROR, error_fields(error))
         finally:
-            self._count(-change)
-            self._write(scope, record)
+            count(-change)
+            # Unknown names may contain anything.
+            path = scope["path"] if scope["path"] in paths else "(unknown)"
+            method = scope["method"] if scope["method"] in METHODS else "(unknown)"
+            _write_record(record, method, path, metrics)
 
-    def _count(self, change: int) -> None:
-        self._lifecycle.in_flight += change
-        self._metrics.in_flight.inc(change)
+    def count(change: int) -> None:
+        lifecycle.in_flight += change
+        metrics.in_flight.inc(change)
 
-    def _write(self, scope: Scope, record: RequestRecord) -> None:
-        path = scope["path"] if scope["path"] in self._paths else "(unknown)"
-        method = scope["method"] if scope["method"] in METHODS else "(unknown)"
-        seconds = time.perf_counter() - record.started
-        self._metrics.requests.labels(method, path, record.status).inc()
-        self._metrics.seconds.labels(path).observe(seconds)
-        self._metrics.texts.inc(record.texts)
-        values = {
-            "method": method,
-            "path": path,
-            "status": record.status,
-            "milliseconds": round(1000 * seconds, 1),
-            "texts": record.texts,
-        }
-        log_event("request", values=values)
+    return serve
 
 
-class AccessMiddleware:
-    """Refuses malformed requests, requests while the server drains, and those without the key."""
+def _write_record(record: RequestRecord, method: str, path: str, metrics: Metrics) -> None:
+    seconds = time.perf_counter() - record.started
+    metrics.requests.labels(method, path, record.status).inc()
+    metrics.seconds.labels(path).observe(seconds)
+    metrics.texts.inc(record.texts)
+    values = {
+        "method": method,
+        "path": path,
+        "status": record.status,
+        "milliseconds": round(1000 * seconds, 1),
+        "texts": record.texts,
+    }
+    log_event("request", values=values)
 
-    def __init__(self, app: ASGIApp, settings: ServerSettings, lifecycle: Lifecycle) -> None:
-        self._app = app
-        self._settings = settings
-        self._lifecycle = lifecycle
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one request."""
+def _with_access_checks(app: ASGIApp, settings: ServerSettings, lifecycle: Lifecycle) -> ASGIApp:
+    """Refuse malformed requests, requests while the server drains, and those without the key."""
+
+    async def serve(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
             if "refusal" in scope:
                 raise scope["refusal"]
-            if self._lifecycle.draining and scope["path"] not in MONITORING:
+            if lifecycle.draining and scope["path"] not in MONITORING:
                 raise HTTPException(
                     503,
                     "server: expected a server that accepts requests, got a server that is "
@@ -170,8 +152,10 @@ class AccessMiddleware:
                 key = header_key(Request(scope))
                 # A wrong key in the header is refused before the body is read.
                 if key or scope["path"] not in KEY_IN_BODY:
-                    check_key(self._settings, key)
-        await self._app(scope, receive, send)
+                    check_key(settings, key)
+        await app(scope, receive, send)
+
+    return serve
 
 
 def header_key(request: Request) -> str:

@@ -40,17 +40,9 @@ ERROR_RESPONSE = {"content": {JSON: {"schema": {"$ref": "#/components/schemas/Er
 class DescribedRoute(Route):
     """A route with one method, and its OpenAPI description. GET includes HEAD.
 
-    The name and the docstring of the endpoint are part of the description `operation`. `schemas`
-    contains the schemas that the body refers to, by name.
-
-    Args:
-        method: the method.
-        path: the path.
-        endpoint: returns the response to a request.
-        body: the class of the request's body.
-        body_types: the content types of the body.
-        errors: the statuses of errors. Default: all with a body, 401, 500 and 503 without.
-        responses: the OpenAPI descriptions of further responses, by status.
+    The name and the docstring of the endpoint are part of the description, `operation`. `schemas`
+    contains the schemas that the body refers to, by name. By default, `errors` are all statuses
+    with a body, and 401, 500 and 503 without. `responses` describes further responses, by status.
     """
 
     def __init__(

@@ -84,15 +84,9 @@ def _monitoring_routes(metrics: Metrics) -> list[DescribedRoute]:
 class DrainingServer(uvicorn.Server):
     """A server that answers the accepted requests after SIGTERM or SIGINT, and then ends.
 
-    A second signal ends the server immediately.
-
-    Args:
-        config: the configuration of uvicorn.
-        lifecycle: the state of the server, which the application reads.
-        delay: minimum number of seconds between the signal and the end. During this time, new
-            requests are refused with status 503.
-        announce: called once, when the server handles requests and signals.
-        grpc_server: starts and ends with the server.
+    During at least `delay` seconds after the signal, new requests are refused with status 503. A
+    second signal ends the server immediately. `announce` is called once, when the server handles
+    requests and signals.
     """
 
     def __init__(

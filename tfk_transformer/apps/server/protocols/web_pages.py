@@ -48,13 +48,7 @@ START_CONTENT = """<p>This server {task} with tfk-transformer.</p>
 def start_page(
     served: ServedModel, description: Mapping[str, Any], request: Request
 ) -> HTMLResponse:
-    """Return the page that shows what is served, and how to call it.
-
-    Args:
-        served: the model.
-        description: the OpenAPI description.
-        request: the request, whose address the page shows.
-    """
+    """Return the page that shows what is served, and how to call it at the request's address."""
     settings = served.settings
     source, target = served.languages
     languages = f" from {source} to {target}" if source and target else ""
@@ -85,12 +79,7 @@ def start_page(
 
 
 def docs_page(name: str, description: Mapping[str, Any]) -> HTMLResponse:
-    """Return the page that shows an OpenAPI description.
-
-    Args:
-        name: the name of the model.
-        description: the OpenAPI description.
-    """
+    """Return the page of the model `name` that shows an OpenAPI description."""
     parts = []
     for protocol, operations in _by_protocol(description).items():
         parts.append(f"<h2>{html.escape(protocol)}</h2>")
