@@ -17,13 +17,11 @@ LIMITS = "Limits"
 ORIGIN_PATTERN = re.compile(r"\*|[a-z][a-z0-9+.-]*://[a-z0-9.:\[\]_-]+")
 
 
-def _field(part: str, metavar: str, default: Any, description: str, **rules: Any) -> Any:
-    return Field(
-        default=default,
-        description=description,
-        json_schema_extra={"part": part, "metavar": metavar},
-        **rules,
-    )
+def _field(
+    part: str, default: Any, description: str, metavar: str | None = None, **rules: Any
+) -> Any:
+    extra: Any = {"part": part, "metavar": metavar}
+    return Field(default=default, description=description, json_schema_extra=extra, **rules)
 
 
 class ServerSettings(Record):
@@ -32,25 +30,24 @@ class ServerSettings(Record):
     model_config = ConfigDict(strict=True)
 
     name: str = _field(
-        ADDRESS, "NAME", "translator", "the model's name in URLs", pattern=r"^\w[\w.-]*$"
+        ADDRESS, "translator", "the model's name in URLs", metavar="NAME", pattern=r"^\w[\w.-]*$"
     )
     allow_origin: tuple[str, ...] = _field(
         ADDRESS,
-        "ORIGIN",
         (),
         "a website whose pages may send requests, such as https://example.com, or * for all",
+        metavar="ORIGIN",
         strict=False,  # the command line passes a list
     )
     root_path: str | None = _field(
         ADDRESS,
-        "PATH",
         None,
         "the path at which a proxy serves this server, such as /translator",
+        metavar="PATH",
         pattern=r"^(/[\w.~-]+)+$",
     )
     grpc_port: int | None = _field(
         ADDRESS,
-        "N",
         None,
         "the port of TensorFlow Serving's gRPC interface, or 0 for any free port; requires the "
         "extra `grpc`",
@@ -59,89 +56,82 @@ class ServerSettings(Record):
     )
     source_language: str | None = _field(
         TRANSLATION,
-        "CODE",
         None,
         "the code of the language that the model reads; by default, the model's own",
+        metavar="CODE",
         pattern=LANGUAGE_PATTERN,
     )
     target_language: str | None = _field(
         TRANSLATION,
-        "CODE",
         None,
         "the code of the language that the model writes",
+        metavar="CODE",
         pattern=LANGUAGE_PATTERN,
     )
     split_sentences: bool | None = _field(
         TRANSLATION,
-        "",
         None,
         "split texts into sentences, by the rules of the source language or of English, or let the "
         "model read each text as one sentence; default: as the model is used",
     )
-    max_batch: int = _field(
-        BATCHES, "N", 64, "maximum number of sentences that are run together", ge=1
-    )
+    max_batch: int = _field(BATCHES, 64, "maximum number of sentences that are run together", ge=1)
     max_delay: float = _field(
         BATCHES,
-        "MS",
         10,
         "maximum number of milliseconds that a sentence waits for others",
+        metavar="MS",
         ge=0,
         le=10_000,
     )
     workers: int = _field(
         BATCHES,
-        "N",
         1,
         "number of batches that run at the same time; a single batch already uses all processors",
         ge=1,
         le=256,
     )
     max_body: int = _field(
-        LIMITS, "BYTES", 2**20, "maximum size of a request's body in bytes", ge=1
+        LIMITS, 2**20, "maximum size of a request's body in bytes", metavar="BYTES", ge=1
     )
     max_head: int = _field(
         LIMITS,
-        "BYTES",
         2**16,
         "maximum size of a request's URL and headers in bytes",
+        metavar="BYTES",
         ge=1024,
     )
-    max_headers: int = _field(LIMITS, "N", 100, "maximum number of headers of a request", ge=10)
-    max_texts: int = _field(LIMITS, "N", 256, "maximum number of texts of a request", ge=1)
-    max_characters: int = _field(LIMITS, "N", 5000, "maximum number of characters of a text", ge=1)
-    max_beam_size: int = _field(LIMITS, "N", 16, "maximum beam size of a request", ge=1)
+    max_headers: int = _field(LIMITS, 100, "maximum number of headers of a request", ge=10)
+    max_texts: int = _field(LIMITS, 256, "maximum number of texts of a request", ge=1)
+    max_characters: int = _field(LIMITS, 5000, "maximum number of characters of a text", ge=1)
+    max_beam_size: int = _field(LIMITS, 16, "maximum beam size of a request", ge=1)
     max_cost: int = _field(
         LIMITS,
-        "N",
         2**17,
         "maximum cost of a request: beam size × tokens, about one for 4 characters",
         ge=1,
     )
     max_queue: int = _field(
-        LIMITS,
-        "N",
-        2048,
-        "maximum number of sentences that wait; further requests are refused",
-        ge=1,
+        LIMITS, 2048, "maximum number of sentences that wait; further requests are refused", ge=1
     )
     max_streams: int = _field(
-        LIMITS, "N", 8, "maximum number of streams at the same time", ge=1, le=1000
+        LIMITS, 8, "maximum number of streams at the same time", ge=1, le=1000
     )
-    timeout: float = _field(LIMITS, "SECONDS", 30, "seconds that an answer may take", gt=0, le=3600)
+    timeout: float = _field(
+        LIMITS, 30, "seconds that an answer may take", metavar="SECONDS", gt=0, le=3600
+    )
     body_timeout: float = _field(
         LIMITS,
-        "SECONDS",
         10,
         "seconds that a request's head or body may take to arrive",
+        metavar="SECONDS",
         gt=0,
         le=3600,
     )
     drain_delay: float = _field(
         LIMITS,
-        "SECONDS",
         1,
         "minimum number of seconds between SIGTERM and the end of the server",
+        metavar="SECONDS",
         ge=0,
         le=600,
     )
