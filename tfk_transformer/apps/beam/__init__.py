@@ -1,5 +1,5 @@
-"""Translation on many machines with Apache Beam. Needs the extra [beam] in an environment of its
-own.
+"""Translation on many machines with Apache Beam.
 
-Imports `export/runtime/`, `text_files`, `inference` and the options of `cli`.
+Needs the extra [beam] in an environment of its own. Imports `export/runtime/`, `formats`, `text`
+and the options of `apps/cli`.
 """
