@@ -90,7 +90,7 @@ async def read_body(
     return _decompress(body, encoding, settings.max_body) if encoding in encodings else bytes(body)
 
 
-def _decompress(body: bytes, encoding: str, max_size: int) -> bytes:
+def _decompress(body: bytes | bytearray, encoding: str, max_size: int) -> bytes:
     decompressor = zlib.decompressobj(COMPRESSIONS[encoding])
     try:
         content = decompressor.decompress(body, max_size + 1)

@@ -127,7 +127,14 @@ class LimitedProtocol(HttpToolsProtocol):
             except httptools.HttpParserUpgrade:
                 self._body_bytes = 0  # the request is answered without the upgrade
             except httptools.HttpParserError as error:
-                self._refuse(_refusal(error))
+                refusal = error.__context__  # raised by a callback
+                if not isinstance(refusal, HTTPException):
+                    refusal = HTTPException(
+                        400,
+                        f"HTTP: expected a request of HTTP/1.1, got another ({error}); correct the "
+                        "client.",
+                    )
+                self._refuse(refusal)
             if self._pending_bytes > self.limits.max_head:
                 self._refuse(self._too_large())
         if self._in_head and self._head_timer is None:
@@ -264,12 +271,3 @@ class LimitedProtocol(HttpToolsProtocol):
             self.transport.abort()
             return
         self._write_timer = self.loop.call_later(self.limits.timeout, self._watch_writing, size)
-
-
-def _refusal(error: httptools.HttpParserError) -> HTTPException:
-    """Return the refusal that a callback raised, or the refusal of malformed HTTP."""
-    if isinstance(error.__context__, HTTPException):
-        return error.__context__
-    return HTTPException(
-        400, f"HTTP: expected a request of HTTP/1.1, got another ({error}); correct the client."
-    )

@@ -3,7 +3,7 @@
 import base64
 import contextlib
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from starlette.exceptions import HTTPException
@@ -45,9 +45,13 @@ def tf_serving_routes(served: ServedModel) -> list[DescribedRoute]:
 
     async def predict(request: Request) -> Response:
         """Run a signature on texts."""
-        with _as_bad_request():
+        try:
             payload = parse_body(PredictRequest, await read_body(request, settings))
             outputs = await run_signature(served, request, payload)
+        except HTTPException as refusal:
+            if refusal.status_code in (412, 422):
+                refusal.status_code = 400  # as TensorFlow Serving answers invalid requests
+            raise
         if payload.instances is None:
             return answer({"outputs": outputs})
         rows = zip(*outputs.values(), strict=True)
@@ -82,16 +86,6 @@ def tf_serving_routes(served: ServedModel) -> list[DescribedRoute]:
             DescribedRoute("GET", f"{path}/metadata", metadata),
         ]
     return routes
-
-
-@contextlib.contextmanager
-def _as_bad_request() -> Iterator[None]:
-    """Answer invalid requests with status 400, as TensorFlow Serving does."""
-    try:
-        yield
-    except HTTPException as refusal:
-        refusal.status_code = 400 if refusal.status_code in (412, 422) else refusal.status_code
-        raise
 
 
 def served_signatures(served: ServedModel) -> dict[str, Signature]:
