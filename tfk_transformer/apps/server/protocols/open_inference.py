@@ -52,54 +52,97 @@ def open_inference_routes(
 ) -> list[DescribedRoute]:
     """Return the routes of the protocol."""
     settings = served.settings
-    names = {"model_name": settings.name, "model_version": settings.version}
-    platform = f"tfk-transformer_{type(served.model).__name__}"
-    inputs = [_tensor("text", "BYTES")]
-    if not served.classifies:
-        inputs.append(_tensor("prefix", "BYTES") | {"parameters": {"optional": True}})
-    output_tensors = _output_metadata(served)
+    protocol = OpenInference(served, streams)
+    routes = _server_routes(lifecycle, protocol.names)
+    for path in (
+        f"/v2/models/{settings.name}",
+        f"/v2/models/{settings.name}/versions/{settings.version}",
+    ):
+        routes += protocol.routes(path)
+    # After the routes of a model with the name "stats".
+    return [*routes, _statistics_route("/v2/models/stats")]
 
-    async def metadata(request: Request) -> Response:
+
+class OpenInference:
+    """The endpoints of the model. Their names and docstrings are part of the OpenAPI page."""
+
+    def __init__(self, served: ServedModel, streams: Streams) -> None:
+        self._served = served
+        self._settings = settings = served.settings
+        self._streams = streams
+        self.names = {"model_name": settings.name, "model_version": settings.version}
+        self._platform = f"tfk-transformer_{type(served.model).__name__}"
+        self._inputs = [_tensor("text", "BYTES")]
+        if not served.classifies:
+            self._inputs.append(_tensor("prefix", "BYTES") | {"parameters": {"optional": True}})
+        self._outputs = _output_metadata(served)
+
+    def routes(self, path: str) -> list[DescribedRoute]:
+        """Return the routes of the model, whose paths begin with `path`."""
+        tensors = {"description": "The answer.", "content": {**JSON_OBJECT, OCTET_STREAM: {}}}
+        events = {"description": "Events with the parts.", "content": {Events.media_type: {}}}
+        infer = DescribedRoute(
+            "POST", f"{path}/infer", self.infer, InferRequest, responses={200: tensors}
+        )
+        generate = DescribedRoute("POST", f"{path}/generate", self.generate, GenerateRequest)
+        generate_stream = DescribedRoute(
+            "POST",
+            f"{path}/generate_stream",
+            self.generate_stream,
+            GenerateRequest,
+            responses={200: events},
+        )
+        return [
+            DescribedRoute("GET", path, self.metadata),
+            DescribedRoute("GET", f"{path}/config", self.configuration),
+            DescribedRoute("GET", f"{path}/ready", self.ready),
+            _statistics_route(f"{path}/stats"),
+            infer,
+            *([] if self._served.classifies else [generate, generate_stream]),
+        ]
+
+    async def metadata(self, request: Request) -> Response:
         """Describe inputs and outputs."""
         return answer(
             {
-                "name": settings.name,
-                "versions": [settings.version],
-                "platform": platform,
-                "inputs": inputs,
-                "outputs": output_tensors,
+                "name": self._settings.name,
+                "versions": [self._settings.version],
+                "platform": self._platform,
+                "inputs": self._inputs,
+                "outputs": self._outputs,
             }
         )
 
-    async def configuration(request: Request) -> Response:
+    async def configuration(self, request: Request) -> Response:
         """Describe inputs and outputs, in the form of Triton's model configuration."""
         return answer(
             {
-                "name": settings.name,
-                "platform": platform,
+                "name": self._settings.name,
+                "platform": self._platform,
                 "max_batch_size": 0,  # the shapes include the number of texts
-                "input": [_configured_tensor(tensor) for tensor in inputs],
-                "output": [_configured_tensor(tensor) for tensor in output_tensors],
+                "input": [_configured_tensor(tensor) for tensor in self._inputs],
+                "output": [_configured_tensor(tensor) for tensor in self._outputs],
             }
         )
 
-    async def ready(request: Request) -> Response:
+    async def ready(self, request: Request) -> Response:
         """Confirm that the model accepts requests; a draining server refuses this request."""
-        return answer({"name": settings.name, "ready": True})
+        return answer({"name": self._settings.name, "ready": True})
 
-    async def infer(request: Request) -> Response:
+    async def infer(self, request: Request) -> Response:
         """Translate or classify texts.
 
         Tensors may be binary: `binary_data_size` of an input is the number of its bytes after the
         JSON, and the header Inference-Header-Content-Length has the number of bytes of the JSON.
         The parameters `binary_data_output` and `binary_data` request binary outputs.
         """
-        body = await read_body(request, settings, COMPRESSIONS)
+        body = await read_body(request, self._settings, COMPRESSIONS)
         payload = parse_infer_request(body, request.headers.get(JSON_LENGTH))
         tensors = input_texts(payload.inputs)
-        work = served.work(_search_settings(payload.parameters))
-        results = await served.results(request, work, tensors["text"], tensors.get("prefix", ()))
-        datatypes = _requested_outputs(payload, output_tensors)
+        work = self._served.work(_search_settings(payload.parameters))
+        texts, prefixes = tensors["text"], tensors.get("prefix", ())
+        results = await self._served.results(request, work, texts, prefixes)
+        datatypes = _requested_outputs(payload, self._outputs)
         n_best = dict(work.settings).get("n_best", 1)
         outputs = [
             {"name": name, "datatype": datatype} | _column(name, results, n_best)
@@ -107,46 +150,27 @@ def open_inference_routes(
         ]
         identity = {} if payload.id is None else {"id": payload.id}
         binary = binary_outputs(payload, datatypes)
-        return answer_tensors({**names, **identity}, outputs, binary)
+        return answer_tensors({**self.names, **identity}, outputs, binary)
 
-    async def generate(request: Request) -> Response:
+    async def _generation(self, request: Request) -> tuple[str, dict[str, Any]]:
+        """Return the text and the search settings of a request."""
+        body = await read_body(request, self._settings, COMPRESSIONS)
+        payload = parse_body(GenerateRequest, body)
+        return payload.text_input, _search_settings(payload.parameters)
+
+    async def generate(self, request: Request) -> Response:
         """Translate one text."""
-        payload = parse_body(GenerateRequest, await read_body(request, settings, COMPRESSIONS))
-        work = served.work(_search_settings(payload.parameters))
-        (translation,) = await served.results(request, work, [payload.text_input])
-        confidence = {} if served.calibration is None else {"confidence": translation.confidence}
-        return answer({**names, "text_output": translation.text, **confidence})
+        text, requested = await self._generation(request)
+        (translation,) = await self._served.results(request, self._served.work(requested), [text])
+        content = {**self.names, "text_output": translation.text}
+        if self._served.calibration is not None:
+            content["confidence"] = translation.confidence
+        return answer(content)
 
-    async def generate_stream(request: Request) -> Response:
+    async def generate_stream(self, request: Request) -> Response:
         """Translate one text, and send its parts as they are decoded, as server-sent events."""
-        payload = parse_body(GenerateRequest, await read_body(request, settings, COMPRESSIONS))
-        requested = _search_settings(payload.parameters)
-        return await streams.start(request, payload.text_input, requested, names)
-
-    tensors = {"description": "The answer.", "content": {**JSON_OBJECT, OCTET_STREAM: {}}}
-    events = {"description": "Events with the parts.", "content": {Events.media_type: {}}}
-    routes = _server_routes(lifecycle, names)
-    for path in (
-        f"/v2/models/{settings.name}",
-        f"/v2/models/{settings.name}/versions/{settings.version}",
-    ):
-        routes += [
-            DescribedRoute("GET", path, metadata),
-            DescribedRoute("GET", f"{path}/config", configuration),
-            DescribedRoute("GET", f"{path}/ready", ready),
-            _statistics_route(f"{path}/stats"),
-            DescribedRoute("POST", f"{path}/infer", infer, InferRequest, responses={200: tensors}),
-        ]
-        if not served.classifies:
-            stream = f"{path}/generate_stream"
-            routes += [
-                DescribedRoute("POST", f"{path}/generate", generate, GenerateRequest),
-                DescribedRoute(
-                    "POST", stream, generate_stream, GenerateRequest, responses={200: events}
-                ),
-            ]
-    # After the routes of a model with the name "stats".
-    return [*routes, _statistics_route("/v2/models/stats")]
+        text, requested = await self._generation(request)
+        return await self._streams.start(request, text, requested, self.names)
 
 
 def _server_routes(lifecycle: Lifecycle, names: Mapping[str, str]) -> list[DescribedRoute]:
