@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 import onnx_ir as ir
 
-from tfk_transformer.config.json_text import parse_json_object
 from tfk_transformer.config.search_settings import SETTING_DTYPES
-from tfk_transformer.config.small_files import read_json_object
+from tfk_transformer.config.small_files import parse_json_object, read_json_object
 from tfk_transformer.export import file_names
 from tfk_transformer.export.runtime.opening import MODEL_PATHS, model_kind, unexpected_path
 from tfk_transformer.export.runtime.sessions import METADATA, MODEL_CARD, parse_metadata

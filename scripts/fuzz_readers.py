@@ -15,8 +15,8 @@ import atheris
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 with atheris.instrument_imports(include=["tfk_transformer"]):
     from tfk_transformer.apps.cli.arguments import named_value
-    from tfk_transformer.config.json_text import parse_json
     from tfk_transformer.config.search_settings import resolve_settings
+    from tfk_transformer.config.small_files import parse_json
     from tfk_transformer.export.runtime.sessions import parse_metadata
     from tfk_transformer.models.registry import config_from_json
     from tfk_transformer.pipelines.text_classifier import _check_labels

@@ -87,7 +87,7 @@ def test_pickled_checkpoint_is_refused(tmp_path):
 
 
 def test_pickled_shard_is_refused(tmp_path):
-    from tfk_transformer.data.ragged import Rows
+    from tfk_transformer.data.encoding import Rows
 
     for part in ("ids", "ends"):
         np.save(tmp_path / f"00000.0.{part}.npy", np.array([object()], dtype=object))

@@ -2,6 +2,7 @@
 
 import contextlib
 import gc
+import importlib
 import importlib.util
 import math
 import os
@@ -9,6 +10,7 @@ import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 
 # The extra of pyproject.toml that installs a package, by the import name of the package.
 EXTRAS = {
@@ -164,6 +166,18 @@ def with_install_line(error: ImportError) -> ImportError:
         ),
         name=error.name,
     )
+
+
+def require(module: str) -> ModuleType:
+    """Import a module of an optional package, such as "tensorflow_datasets".
+
+    Raises:
+        ImportError: with the `pip install` line, if the package is not installed.
+    """
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        raise with_install_line(error) from error
 
 
 def load_backend() -> None:

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tfk_transformer.array_types import Tensor
-from tfk_transformer.config.json_text import parse_json_object
 from tfk_transformer.config.search_settings import Rules, setting_rules
+from tfk_transformer.config.small_files import parse_json_object
 from tfk_transformer.inference.base_classifier import BaseClassifier
 from tfk_transformer.inference.base_translator import BaseTranslator
 from tfk_transformer.inference.runtime import (

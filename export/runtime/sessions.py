@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 import onnxruntime
 
 from tfk_transformer.atomic_write import Identity, path_identity
-from tfk_transformer.config.json_text import parse_json_object
 from tfk_transformer.config.search_settings import are_rules
+from tfk_transformer.config.small_files import parse_json_object
 from tfk_transformer.export.file_names import external_weights
 from tfk_transformer.export.runtime.protobuf import graph_with_external_weights
 from tfk_transformer.text.calibration import CONFIDENCE, is_calibration

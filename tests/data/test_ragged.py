@@ -1,6 +1,6 @@
 import numpy as np
 
-from tfk_transformer.data.ragged import Rows
+from tfk_transformer.data.encoding import Rows
 
 SEQUENCES = [[5, 6, 7], [], [8], [70_000, 9]]
 

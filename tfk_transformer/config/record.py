@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Self
 from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 from pydantic_core import ErrorDetails
 
-from tfk_transformer.config.json_text import parse_json_object
+from tfk_transformer.config.small_files import parse_json_object
 from tfk_transformer.config.words import nearest, shorten
 
 MAX_PROBLEMS = 20  # number of problems in one message

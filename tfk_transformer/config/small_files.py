@@ -1,13 +1,12 @@
-"""Read small files whole: configurations, vocabularies, glossaries and other text.
+"""Read small files whole (configurations, vocabularies, glossaries and other text), and parse JSON.
 
 A file of another size than its type has is refused before it is read, so that a file from an
 unknown source does not fill the memory. This module imports only the standard library.
 """
 
+import json
 import os
 from typing import Any, TypeAlias
-
-from tfk_transformer.config.json_text import parse_json, parse_json_object
 
 FilePath: TypeAlias = str | os.PathLike[str]
 
@@ -82,3 +81,38 @@ def read_json_object(path: FilePath, max_bytes: int = MAX_CONFIG_BYTES) -> dict[
         OSError: if the file cannot be read.
     """
     return parse_json_object(read_small_file(path, max_bytes), str(path))
+
+
+def parse_json(text: str | bytes, what: str) -> Any:
+    """Return the value of a JSON text.
+
+    Args:
+        text: the text, or its UTF-8 encoding.
+        what: the name of the text, for the error message.
+
+    Raises:
+        ValueError: if the text is not JSON, is nested too deeply, or has a number that is too long.
+    """
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise ValueError(
+            f"{what}: expected JSON, got text with too many nested brackets."
+        ) from None
+    except ValueError as error:
+        # JSONDecodeError, UnicodeDecodeError, or Python's limit on the digits of an integer.
+        raise ValueError(
+            f"{what}: expected JSON, got text that breaks off or is malformed ({error})."
+        ) from None
+
+
+def parse_json_object(text: str | bytes, what: str) -> dict[str, Any]:
+    """Return the value of a JSON text that must be an object; see `parse_json`.
+
+    Raises:
+        ValueError: if the text is not a JSON object.
+    """
+    value = parse_json(text, what)
+    if not isinstance(value, dict):
+        raise ValueError(f"{what}: expected a JSON object, got {type(value).__name__}.")
+    return value

@@ -1,7 +1,6 @@
 """Batches, what is known of all batches of a split, and the rows that a process reads."""
 
-from collections.abc import Iterator
-from typing import NamedTuple, Protocol, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -10,18 +9,6 @@ from tfk_transformer.datasets import Report
 Inputs: TypeAlias = dict[str, np.ndarray] | np.ndarray
 # The third array contains sample weights.
 Batch: TypeAlias = tuple[Inputs, np.ndarray] | tuple[Inputs, np.ndarray, np.ndarray]
-
-
-class Epochs(Protocol):
-    """Batches that are read again in each epoch, see `TokenBatches`."""
-
-    epoch: int  # the number of the next epoch
-
-    def __len__(self) -> int:
-        """Return the number of batches of an epoch."""
-
-    def batches(self, epoch: int, first: int = 0) -> Iterator[Batch]:
-        """Yield the batches of an epoch, from the batch with the index `first`."""
 
 
 class Survey(NamedTuple):

@@ -1,10 +1,13 @@
 """Batches as a `keras.utils.PyDataset`, for backends without TensorFlow."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import keras
 
-from tfk_transformer.data.batch_records import Batch, Epochs
+from tfk_transformer.data.batch_records import Batch
+
+if TYPE_CHECKING:
+    from tfk_transformer.data.batches import TokenBatches
 
 
 class BatchSequence(keras.utils.PyDataset):
@@ -15,7 +18,7 @@ class BatchSequence(keras.utils.PyDataset):
         **kwargs: of `keras.utils.PyDataset`.
     """
 
-    def __init__(self, batches: Epochs, **kwargs: Any):
+    def __init__(self, batches: "TokenBatches", **kwargs: Any):
         super().__init__(**kwargs)
         self.source = batches
         self._epoch = batches.epoch

@@ -14,8 +14,14 @@ import numpy as np
 from tfk_transformer.constants import START_ID
 from tfk_transformer.data.batch_records import Batch, Share, Survey
 from tfk_transformer.data.bucketing import bucket_lengths, plan, plan_few_shapes, round_up
-from tfk_transformer.data.encoding import PairEncoder, Shard, TextEncoder, shard_of
-from tfk_transformer.data.id_cache import PairCache
+from tfk_transformer.data.encoding import (
+    PairCache,
+    PairEncoder,
+    Shard,
+    TextEncoder,
+    join_shards,
+    shard_of,
+)
 from tfk_transformer.datasets import Report, Source, load
 
 if TYPE_CHECKING:
@@ -163,7 +169,7 @@ class TokenBatches:
 
     def _predictions(self, model: "keras.Model", shard: Shard) -> Iterator[np.ndarray]:
         """Return the prediction for each pair of a shard, in its order."""
-        lengths = self._input_lengths(*shard.lengths)[-1]
+        lengths = self._input_lengths(*(side.lengths for side in shard))[-1]
         predictions: dict[int, np.ndarray] = {}
         for indices, rows, widths in self._plan(shard, None):
             inputs = self._batch(shard, indices, rows, widths)[0]
@@ -188,7 +194,7 @@ class TokenBatches:
                 for _, rows, widths in self._plan(shard, None):
                     padded_tokens += rows * sum(widths)
                     steps += 1
-                pairs += len(shard.sides[0])
+                pairs += len(shard[0])
                 tokens += self._token_counts(shard)
             if not steps:
                 reason = "; ".join(report.lines()) or "it is empty"
@@ -274,11 +280,11 @@ class TokenBatches:
         buffer: list[Shard] = []
         for shard in self._pairs.shards(report, random if self.shuffle else None):
             buffer.append(shard)
-            if sum(len(part.sides[0]) for part in buffer) >= BUFFERED_PAIRS:
-                yield Shard.joined(buffer)
+            if sum(len(part[0]) for part in buffer) >= BUFFERED_PAIRS:
+                yield join_shards(buffer)
                 buffer = []
         if buffer:
-            yield Shard.joined(buffer)
+            yield join_shards(buffer)
 
     def _input_lengths(self, source: Length, target: Length) -> tuple[Length, ...]:
         """Return the length of a pair in each of the model's inputs, without padding.
@@ -291,14 +297,14 @@ class TokenBatches:
 
     def _token_counts(self, shard: Shard) -> tuple[int, int]:
         """Return the numbers of source and target tokens, end tokens included."""
-        sources, targets = (int(side.lengths.sum()) for side in shard.sides)
-        return sources, targets - len(shard.sides[1])
+        sources, targets = (int(side.lengths.sum()) for side in shard)
+        return sources, targets - len(shard[1])
 
     def _plan(
         self, shard: Shard, random: np.random.Generator | None
     ) -> Iterator[tuple[np.ndarray, int, list[int]]]:
         """Yield for each batch the indices of its pairs, its rows, and the widths of its inputs."""
-        lengths = self._input_lengths(*shard.lengths)
+        lengths = self._input_lengths(*(side.lengths for side in shard))
         batches = (
             plan_few_shapes(np.maximum.reduce(lengths), self.lengths, self.batch_tokens, random)
             if self.few_shapes
@@ -315,8 +321,8 @@ class TokenBatches:
 
     def _batch(self, shard: Shard, indices: np.ndarray, rows: int, widths: Sequence[int]) -> Batch:
         """Return the pairs at `indices` as a batch. Rows of zeros fill it up to `rows`."""
-        source = shard.sides[0].padded(indices, (rows, widths[0]))
-        target = shard.sides[1].padded(indices, (rows, widths[1] + 1))
+        source = shard[0].padded(indices, (rows, widths[0]))
+        target = shard[1].padded(indices, (rows, widths[1] + 1))
         labels = target[:, 1:]
         return {"source": source, "target": np.where(labels, target[:, :-1], 0)}, labels
 
@@ -339,7 +345,7 @@ class JoinedBatches(TokenBatches):
     def _batch(self, shard: Shard, indices: np.ndarray, rows: int, widths: Sequence[int]) -> Batch:
         ids, labels = (np.zeros((rows, *widths), np.int32) for _ in range(2))
         for row, index in enumerate(indices):
-            source, target = (side[index] for side in shard.sides)
+            source, target = (side[index] for side in shard)
             end = len(source) + len(target) - 2
             ids[row, :end] = [START_ID, *source[:-1], *target[1:-1]]
             labels[row, len(source) - 1 : end] = target[1:]

@@ -106,9 +106,9 @@ class LabelledBatches(TokenBatches):
         return (source,)
 
     def _token_counts(self, shard: Shard) -> tuple[int, int]:
-        return int(shard.lengths[0].sum()), 0
+        return int(shard[0].lengths.sum()), 0
 
     def _batch(self, shard: Shard, indices: np.ndarray, rows: int, widths: Sequence[int]) -> Batch:
-        classes = shard.sides[1].padded(indices, (rows, 3))[:, 1]  # between start and end token
+        classes = shard[1].padded(indices, (rows, 3))[:, 1]  # between start and end token
         weights = (np.arange(rows) < len(indices)).astype(np.float32)
-        return shard.sides[0].padded(indices, (rows, widths[0])), classes, weights
+        return shard[0].padded(indices, (rows, widths[0])), classes, weights

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from tfk_transformer.datasets.numbers import check_language, numbers_by_split, spell
-from tfk_transformer.datasets.optional import require_tfds
 from tfk_transformer.datasets.spelling import language_pair
+from tfk_transformer.datasets.tfds_source import require_tfds
 
 if TYPE_CHECKING:
     import tensorflow_datasets as tfds

@@ -4,12 +4,13 @@ import os
 import textwrap
 from collections.abc import Iterator
 from functools import cached_property
+from types import ModuleType
 from typing import TYPE_CHECKING
 
 from tfk_transformer.config.words import nearest
-from tfk_transformer.datasets.optional import require, require_tfds
 from tfk_transformer.datasets.pairs import Pair, Source, order_splits
 from tfk_transformer.datasets.spelling import name_and_languages
+from tfk_transformer.runtime_environment import require
 
 if TYPE_CHECKING:
     import tensorflow_datasets as tfds
@@ -63,6 +64,13 @@ class TfdsSource(Source):
                 example[self.target_language].decode("utf-8"),
                 f"{self._dataset} {split} {number}",
             )
+
+
+def require_tfds() -> ModuleType:
+    """Import tensorflow_datasets; raise an ImportError with the `pip install` line without it."""
+    # TFDS 4.9 needs importlib_resources, but does not declare it (tensorflow/datasets issue 11212).
+    require("importlib_resources")
+    return require("tensorflow_datasets")
 
 
 def _open_builder(dataset: str) -> "tfds.core.DatasetBuilder":

@@ -2,13 +2,13 @@
 
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from tfk_transformer.config.json_text import parse_json_object
 from tfk_transformer.config.model_options import (
     ClassifierConfig,
     EnsembleConfig,
     LanguageModelConfig,
     TransformerConfig,
 )
+from tfk_transformer.config.small_files import parse_json_object
 
 if TYPE_CHECKING:
     from tfk_transformer.models.classifier import Classifier
