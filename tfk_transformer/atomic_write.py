@@ -28,13 +28,9 @@ _held: ContextVar[frozenset[Path]] = ContextVar("held", default=frozenset())
 def atomic_write(path: str | os.PathLike[str]) -> Iterator[Path]:
     """Yield a temporary path to write to, and move it to `path` if the block ends without an error.
 
-    The temporary path is in a new folder next to `path`. If anything fails, the previous content of
-    `path` stays unchanged. An old folder at `path` is deleted after the move. `path` is locked in
-    the block.
-
-    Args:
-        path: the file or folder to write. The block must create a file or a folder at the yielded
-            path.
+    The block must create a file or a folder at the temporary path, which is in a new folder next to
+    `path`. If anything fails, the previous content of `path` stays unchanged. An old folder at
+    `path` is deleted after the move. `path` is locked in the block.
 
     Raises:
         ValueError: if another process is writing `path`.
@@ -67,13 +63,9 @@ def lock(path: str | os.PathLike[str], argument: str = "out") -> Iterator[None]:
 
     The file `.NAME.lock` next to `path` is locked, and contains the process id. The system releases
     the lock when the process ends, however it ends. Temporary folders of killed processes are
-    deleted. Blocks of the same path can be nested. Nothing is locked on Windows, on disks without
-    locks and in folders that are not writable.
-
-    Args:
-        path: a file or folder, which need not exist. Its parent folders are made, and removed if
-            they stay empty.
-        argument: the name of the argument, for errors.
+    deleted. Missing parent folders of `path` are made, and removed if they stay empty. Blocks of
+    the same path can be nested. Nothing is locked on Windows, on disks without locks and in folders
+    that are not writable. `argument` is the name of the argument in the error.
 
     Raises:
         ValueError: if another process has the lock.
@@ -132,10 +124,6 @@ def open_locked(path: Path) -> tuple[BinaryIO, bool]:
 def read_unchanged(path: str | os.PathLike[str], read: Callable[[], T]) -> T:
     """Read several files of a folder, all of them from before or after a replacement of the folder.
 
-    Args:
-        path: the folder, or a file in it.
-        read: reads the files, and is called again if the folder was replaced meanwhile.
-
     Returns:
         The last result of `read`.
 
@@ -177,10 +165,6 @@ def replace_text(path: str | os.PathLike[str], text: str) -> None:
 
     If the process is killed, the only leftover is FILE.new, which the next call replaces.
     `atomic_write` would leave a temporary folder.
-
-    Args:
-        path: the file to write, in a folder that exists.
-        text: its content.
     """
     path = Path(path)
     new = path.with_name(f"{path.name}.new")
@@ -245,11 +229,7 @@ def _remove_leftovers(path: Path) -> None:
 
 
 def _open_lock_file(path: Path) -> BinaryIO | None:
-    """Return a locked file with the process id; None if the system or the folder does not allow it.
-
-    Raises:
-        BlockingIOError: if another process has locked the file.
-    """
+    """Return a locked file with the process id; None if the system or the folder forbids it."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         file, locked = open_locked(path)
@@ -268,11 +248,7 @@ def _open_lock_file(path: Path) -> BinaryIO | None:
 
 
 def _lock_file(file: BinaryIO) -> bool:
-    """Lock an open file; return False if the system or the disk has no locks.
-
-    Raises:
-        BlockingIOError: if another process has locked it.
-    """
+    """Lock an open file; return False if the system or the disk has no locks."""
     try:
         import fcntl
     except ImportError:  # Windows

@@ -197,11 +197,7 @@ def bleu_metric(
 
 
 def check_bleu_tokenizer(tokenizer: str) -> None:
-    """Check that sacreBLEU has a tokenizer, and that it needs no download.
-
-    Raises:
-        ValueError: if it is unknown or not installed.
-    """
+    """Check that sacreBLEU has a tokenizer, and that it needs no download."""
     if tokenizer not in BLEU.TOKENIZERS:
         raise ValueError(
             f"bleu_tokenizer: expected {', '.join(BLEU.TOKENIZERS)}, got "

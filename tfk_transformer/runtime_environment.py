@@ -60,9 +60,7 @@ def usable_processors(root: Path = Path("/")) -> int:
 
     Both limits count: the processors that the process may run on (its affinity, which job
     schedulers set), and the CPU quota of its control groups (which containers set), rounded up.
-
-    Args:
-        root: the folder that holds `proc` and `sys`.
+    `root` is the folder that holds `proc` and `sys`.
     """
     allowed = (
         len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
@@ -104,9 +102,6 @@ def available_memory(root: Path = Path("/")) -> float:
 
     The limits of the machine, of the control groups (which containers set), and of the process
     (`ulimit -v`) count.
-
-    Args:
-        root: the folder that holds `proc` and `sys`.
     """
     match = re.search(r"^MemAvailable:\s+(\d+) kB", _read(root / "proc/meminfo"), re.MULTILINE)
     free = [float(match[1]) * 1024] if match else []
@@ -121,11 +116,7 @@ def available_memory(root: Path = Path("/")) -> float:
 
 
 def instructions(root: Path = Path("/")) -> set[str]:
-    """Return the instruction sets of the processors with their Linux names; empty without Linux.
-
-    Args:
-        root: the folder that holds `proc`.
-    """
+    """Return the instruction sets of the processors with their Linux names; empty without Linux."""
     match = re.search(r"(?m)^(?:flags|Features)\s*: (.+)$", _read(root / "proc/cpuinfo"))
     return set(match[1].split()) if match else set()
 
@@ -169,11 +160,7 @@ def with_install_line(error: ImportError) -> ImportError:
 
 
 def require(module: str) -> ModuleType:
-    """Import a module of an optional package, such as "tensorflow_datasets".
-
-    Raises:
-        ImportError: with the `pip install` line, if the package is not installed.
-    """
+    """Import a module of an optional package, such as "tensorflow_datasets"."""
     try:
         return importlib.import_module(module)
     except ImportError as error:
@@ -216,12 +203,7 @@ def check_tensorflow_text() -> None:
 
 
 def load_tensorflow() -> None:
-    """Import TensorFlow, and TensorFlow Text where it is installed, without their start-up notes
-    and log messages.
-
-    Raises:
-        ImportError: if TensorFlow is not installed, with the line that installs it.
-    """
+    """Import TensorFlow, and TensorFlow Text where it is installed, without notes and messages."""
     first = "tensorflow" not in sys.modules
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     try:
@@ -278,8 +260,6 @@ def check_process() -> None:
 
     The fork has no threads of TensorFlow, so TensorFlow would wait forever.
 
-    Raises:
-        RuntimeError: in a fork, with the alternatives.
     """
     global _tensorflow_process
     if _tensorflow_process is None:

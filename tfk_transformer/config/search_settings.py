@@ -6,7 +6,7 @@ module needs only the standard library.
 """
 
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict
 
 from tfk_transformer.config.setting_values import (
@@ -37,47 +37,18 @@ MAX_BEAMS = 1000  # the hypotheses of one sentence of 256 tokens then take gigab
 PENALTY_FORMS = {"gnmt": (5.0, 6.0), "length": (0.0, 1.0), "length_with_start": (1.0, 1.0)}
 
 
-def _setting(
-    default: float,
-    description: str,
-    bound: float,
-    maximum: int = INT32_MAX,
-    bound_type: str = "minimum",
-    **bounds: float,
-) -> Any:
-    """Return the field of a setting. Its rules are in the field's metadata.
+def _setting(default: Any, description: str, **rule: Any) -> Any:
+    """Return the field of a setting, with its rules as metadata.
 
-    Args:
-        default: the default; an integer for settings that are integers.
-        description: the description of the values.
-        bound: the lower bound.
-        maximum: the largest value.
-        bound_type: the keyword of the lower bound in JSON schema.
-        **bounds: further bounds by keyword, see `_BOUNDS`.
+    `rule` has the bounds of a number, see `setting_values`, of which the maximum has a default, or
+    the "enum" of a choice. The type of numbers and switches is that of their default.
     """
-    rule = {
-        "default": default,
-        "description": description,
-        "maximum": maximum,
-        bound_type: bound,
-        "type": "integer" if isinstance(default, int) else "number",
-        **bounds,
-    }
-    return _field(rule)
-
-
-def _switch(description: str) -> Any:
-    """Return the field of a setting that is False or True, by default False."""
-    return _field({"default": False, "description": description, "type": "boolean"})
-
-
-def _choice(default: bool | str, description: str, values: Sequence[bool | str]) -> Any:
-    """Return the field of a setting that is one of some values."""
-    return _field({"default": default, "description": description, "enum": list(values)})
-
-
-def _field(rule: dict[str, Any]) -> Any:
-    return dataclasses.field(default=rule["default"], metadata=dict(sorted(rule.items())))
+    if "enum" not in rule:
+        rule["type"] = {bool: "boolean", int: "integer", float: "number"}[type(default)]
+        if rule["type"] != "boolean":
+            rule.setdefault("maximum", INT32_MAX)
+    rule |= {"default": default, "description": description}
+    return dataclasses.field(default=default, metadata=dict(sorted(rule.items())))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -91,63 +62,79 @@ class SearchSettings:
     """
 
     beam_size: int = _setting(
-        4, "number of open hypotheses for each sentence; 1 is greedy search", 1, MAX_BEAMS
+        4,
+        "number of open hypotheses for each sentence; 1 is greedy search",
+        minimum=1,
+        maximum=MAX_BEAMS,
     )
     n_best: int = _setting(
-        1, "number of hypotheses returned for each sentence, best first", 1, MAX_BEAMS
+        1,
+        "number of hypotheses returned for each sentence, best first",
+        minimum=1,
+        maximum=MAX_BEAMS,
     )
     length_penalty: float = _setting(
-        0.6, "alpha of ((5 + length) / 6) ** alpha, or of another length_penalty_form", 0, 10
+        0.6,
+        "alpha of ((5 + length) / 6) ** alpha, or of another length_penalty_form",
+        minimum=0,
+        maximum=10,
     )
     coverage_penalty: float = _setting(
-        0.0, "beta of beta * sum(log(min(total attention to a source token, 1)))", 0, 1000
+        0.0,
+        "beta of beta * sum(log(min(total attention to a source token, 1)))",
+        minimum=0,
+        maximum=1000,
     )
-    min_length: int = _setting(0, "shortest target in tokens, the end token included", 0)
-    max_length: int = _setting(256, "longest target in tokens, the end token included", 1)
+    min_length: int = _setting(0, "shortest target in tokens, the end token included", minimum=0)
+    max_length: int = _setting(256, "longest target in tokens, the end token included", minimum=1)
     max_length_factor: float = _setting(
-        2.0, "longest target as a multiple of the number of source tokens, plus ten", 0, 1000
+        2.0,
+        "longest target as a multiple of the number of source tokens, plus ten",
+        minimum=0,
+        maximum=1000,
     )
     temperature: float = _setting(
         0.0,
         "0: beam search; above 0: tokens are drawn from softmax(logits / temperature)",
-        0,
-        1000,
+        minimum=0,
         minimumAboveZero=MIN_DIVISOR,
+        maximum=1000,
     )
-    top_k: int = _setting(0, "draw from this many most probable tokens; 0: from all", 0)
+    top_k: int = _setting(0, "draw from this many most probable tokens; 0: from all", minimum=0)
     top_p: float = _setting(
         1.0,
         "draw from the fewest most probable tokens whose probabilities add up to this",
-        0,
-        1,
-        "exclusiveMinimum",
+        exclusiveMinimum=0,
+        maximum=1,
     )
-    seed: int = _setting(0, "seed of the random draws", 0)
+    seed: int = _setting(0, "seed of the random draws", minimum=0)
     repetition_penalty: float = _setting(
         1.0,
         "above 1: tokens that a hypothesis already contains become less probable",
-        MIN_DIVISOR,
-        1000,
+        minimum=MIN_DIVISOR,
+        maximum=1000,
     )
     no_repeat_ngram_size: int = _setting(
-        0, "no sequence of this many tokens occurs twice; 0: no such rule", 0
+        0, "no sequence of this many tokens occurs twice; 0: no such rule", minimum=0
     )
-    length_penalty_form: str = _choice(
+    length_penalty_form: str = _setting(
         "gnmt",
         "what divides log-probabilities: ((5 + length) / 6) ** alpha, length ** alpha, or "
         "(1 + length) ** alpha, whose length includes the start token",
-        list(PENALTY_FORMS),
+        enum=list(PENALTY_FORMS),
     )
-    early_stopping: bool | str = _choice(
+    early_stopping: bool | str = _setting(
         True,
         "true: the search ends at beam_size complete hypotheses; false: it goes on while a longer "
         "one would be better with the length penalty so far; never: with the penalty of the "
         "maximum length",
-        [False, True, "never"],
+        enum=[False, True, "never"],
     )
-    forced_eos: bool = _switch("at the maximum length, only the end token may follow, for free")
-    renormalize_logits: bool = _switch(
-        "the probabilities of the tokens that other settings allow add up to 1"
+    forced_eos: bool = _setting(
+        False, "at the maximum length, only the end token may follow, for free"
+    )
+    renormalize_logits: bool = _setting(
+        False, "the probabilities of the tokens that other settings allow add up to 1"
     )
 
     def __post_init__(self) -> None:
@@ -229,10 +216,7 @@ def setting_rules(
     vocab_size: int | None = None,
     search: Mapping[str, Any] | None = None,
 ) -> dict[str, dict[str, Any]]:
-    """Return the rules of each search setting as a JSON schema.
-
-    The rules of a number are its default, type, minimum, maximum and description. A setting with
-    the type "boolean" is False or True, and one with an "enum" is one of its values.
+    """Return the rules of each search setting as a JSON schema, see `setting_values`.
 
     Args:
         max_length: the model's limit in tokens, which is the maximum of all lengths. None: no
@@ -253,17 +237,18 @@ def setting_rules(
 def resolve_settings(settings: Mapping[str, Any], rules: Rules) -> dict[str, Any]:
     """Return all search settings, in the order of the rules. Missing settings have their defaults.
 
-    Args:
-        settings: settings by name.
-        rules: the rules of the model.
-
     Raises:
         ValueError: for unknown or impossible settings.
     """
     unknown = sorted(set(settings) - set(rules))
     if unknown:
         raise ValueError(unknown_names("settings", unknown, rules))
-    if problems := list(_problems(settings, rules)):
+    problems = [
+        f"{name}: expected {allowed_values(rules[name])}, got {value!r:.80}."
+        for name, value in settings.items()
+        if not is_allowed(value, rules[name])
+    ]
+    if problems:
         raise ValueError(" ".join(problems))
     resolved = {name: settings.get(name, rule["default"]) for name, rule in rules.items()}
     for name, limit in _ORDERED:
@@ -276,11 +261,7 @@ def resolve_settings(settings: Mapping[str, Any], rules: Rules) -> dict[str, Any
 
 
 def check_defaults(search: Mapping[str, Any], max_length: int, vocab_size: int) -> dict[str, Any]:
-    """Return a model's own defaults of search settings, with numbers of the right type.
-
-    Raises:
-        ValueError: if a setting is unknown, or impossible for the model.
-    """
+    """Return a model's own defaults of search settings, with numbers of the right type."""
     resolved = resolve_settings(search, setting_rules(max_length, vocab_size))
     checked = SearchSettings(**resolved).as_dict()
     return {name: checked[name] for name in search}
@@ -291,12 +272,12 @@ def setting_numbers(values: Mapping[str, Any], rules: Rules) -> dict[str, int | 
 
     False is 0, True is 1, and one of several values is its index in the rules.
     """
-    return {name: _number(value, rules[name]) for name, value in values.items()}
-
-
-def _number(value: Any, rule: Mapping[str, Any]) -> Any:
-    choices = choices_of(rule)
-    return choice_index(value, choices) if choices else value
+    choices = {name: choices_of(rules[name]) for name in values}
+    numbers: dict[str, Any] = {
+        name: choice_index(value, choices[name]) if choices[name] else value
+        for name, value in values.items()
+    }
+    return numbers
 
 
 def settings_of_numbers(values: Mapping[str, Any], rules: Rules) -> dict[str, Any]:
@@ -340,10 +321,3 @@ def are_rules(value: Any) -> bool:
         and {name for pair in _ORDERED for name in pair} <= set(value)
         and all(map(is_rule, value.values()))
     )
-
-
-def _problems(values: Mapping[str, Any], rules: Rules) -> Iterator[str]:
-    for name, value in values.items():
-        rule = rules[name]
-        if not is_allowed(value, rule):
-            yield f"{name}: expected {allowed_values(rule)}, got {value!r:.80}."

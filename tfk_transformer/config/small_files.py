@@ -18,10 +18,6 @@ MAX_VOCABULARY_BYTES = 2**26  # the tokenizer.json of NLLB, with 256,000 pieces,
 def read_small_file(path: FilePath, max_bytes: int = MAX_CONFIG_BYTES) -> bytes:
     """Return the content of a file.
 
-    Args:
-        path: the file.
-        max_bytes: the maximum size.
-
     Raises:
         ValueError: if the file is larger than `max_bytes`.
         OSError: if the file cannot be read.
@@ -44,11 +40,6 @@ def read_small_text(
 
     Line ends become line feeds, as in files that are opened as text.
 
-    Args:
-        path: the file.
-        max_bytes: the maximum size.
-        errors: the error handler for bytes that are not UTF-8.
-
     Raises:
         ValueError: if the file is not UTF-8, or see `read_small_file`.
         OSError: if the file cannot be read.
@@ -64,31 +55,17 @@ def read_small_text(
 
 
 def read_json(path: FilePath, max_bytes: int = MAX_CONFIG_BYTES) -> Any:
-    """Return the JSON value in a file.
-
-    Raises:
-        ValueError: if the file is not JSON, or see `read_small_file`.
-        OSError: if the file cannot be read.
-    """
+    """Return the JSON value in a file."""
     return parse_json(read_small_file(path, max_bytes), str(path))
 
 
 def read_json_object(path: FilePath, max_bytes: int = MAX_CONFIG_BYTES) -> dict[str, Any]:
-    """Return the JSON object in a file; see `read_json`.
-
-    Raises:
-        ValueError: if the file is not a JSON object, or see `read_json`.
-        OSError: if the file cannot be read.
-    """
+    """Return the JSON object in a file; see `read_json`."""
     return parse_json_object(read_small_file(path, max_bytes), str(path))
 
 
 def parse_json(text: str | bytes, what: str) -> Any:
     """Return the value of a JSON text.
-
-    Args:
-        text: the text, or its UTF-8 encoding.
-        what: the name of the text, for the error message.
 
     Raises:
         ValueError: if the text is not JSON, is nested too deeply, or has a number that is too long.
@@ -107,11 +84,7 @@ def parse_json(text: str | bytes, what: str) -> Any:
 
 
 def parse_json_object(text: str | bytes, what: str) -> dict[str, Any]:
-    """Return the value of a JSON text that must be an object; see `parse_json`.
-
-    Raises:
-        ValueError: if the text is not a JSON object.
-    """
+    """Return the value of a JSON text that must be an object; see `parse_json`."""
     value = parse_json(text, what)
     if not isinstance(value, dict):
         raise ValueError(f"{what}: expected a JSON object, got {type(value).__name__}.")

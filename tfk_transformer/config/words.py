@@ -40,11 +40,6 @@ def unknown_names(argument: str, unknown: Sequence[str], names: Iterable[str]) -
 
     The message has the closest valid name for each unknown name, or all valid names if an unknown
     name has no close one.
-
-    Args:
-        argument: the argument that has the names.
-        unknown: the unknown names.
-        names: all valid names.
     """
     names = list(names)
     hints = [

@@ -11,12 +11,7 @@ if TYPE_CHECKING:
 
 
 class BatchSequence(keras.utils.PyDataset):
-    """The batches of a `TokenBatches`, one epoch after the other.
-
-    Args:
-        batches: the `TokenBatches`; its `epoch` is the number of the next epoch.
-        **kwargs: of `keras.utils.PyDataset`.
-    """
+    """The batches of a `TokenBatches`, one epoch after the other."""
 
     def __init__(self, batches: "TokenBatches", **kwargs: Any):
         super().__init__(**kwargs)

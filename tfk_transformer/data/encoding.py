@@ -180,10 +180,6 @@ class PairEncoder:
 class PairCache:
     """Encode the pairs of a split in the first pass, and read their ids from a folder afterwards.
 
-    Args:
-        folder: the folder of the cache. If it does not exist, the first pass writes it atomically.
-        encoder: encodes the pairs.
-
     Raises:
         ValueError: if the folder contains other data, or if `encoder` samples subwords, which
             gives other ids in each pass.

@@ -33,11 +33,7 @@ class Labels:
 
     @classmethod
     def of(cls, texts: Iterable[str]) -> Self:
-        """Return the different labels in `texts`, sorted. Whitespace around a label is ignored.
-
-        Raises:
-            ValueError: if there are fewer than two labels.
-        """
+        """Return the different labels in `texts`, sorted. Whitespace around a label is ignored."""
         names = sorted({text.strip() for text in texts})
         if len(names) < 2:
             raise ValueError(
@@ -65,8 +61,6 @@ class Labels:
 
         `sampling` and `seed` have no effect.
 
-        Raises:
-            ValueError: for an unknown label.
         """
         labels = [text.strip() for text in texts]
         for label in labels:

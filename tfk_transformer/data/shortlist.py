@@ -75,16 +75,7 @@ def learn_shortlist(
     IBM Model 1 (Brown et al., 1993, https://aclanthology.org/J93-2003) gives the translation
     probabilities. The model has no empty word, since common target tokens are candidates for every
     source. The same piece in the target vocabulary is another candidate, since names and numbers
-    are often copied.
-
-    Args:
-        pairs: text pairs like those that will be translated.
-        source_tokenizer: the tokenizer of the sources.
-        target_tokenizer: the tokenizer of the translations.
-        common: the number of target tokens that are candidates for every source.
-        likely: the number of further candidates of each source token.
-        max_token_pairs: the number of pairs of a source and a target token after which reading
-            stops.
+    are often copied. Reading stops after `max_token_pairs` pairs of a source and a target token.
 
     Raises:
         ValueError: if `pairs` is empty.
@@ -150,10 +141,9 @@ def _encode(
 def _best(
     token_pairs: _TokenPairs, always: np.ndarray, source_vocab_size: int, likely: int
 ) -> np.ndarray:
-    """Return the most probable translations of each source token, except `always`.
+    """Return the best translations of each source token, int64 (source_vocab_size, likely).
 
-    Returns:
-        int64 (source_vocab_size, likely).
+    The tokens in `always` are left out.
     """
     sources, targets = np.divmod(token_pairs.unique, len(token_pairs.frequency))
     probabilities = _probabilities(token_pairs, sources, source_vocab_size)

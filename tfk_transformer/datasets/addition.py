@@ -33,11 +33,7 @@ class AdditionSource(Source):
 
 
 def addition_source(spec: str, rest: str) -> AdditionSource:
-    """Return the source for `addition:` and a number of digits.
-
-    Raises:
-        ValueError: unless `rest` is a number from 2 to 9.
-    """
+    """Return the source for `addition:` and a number of digits."""
     if not re.fullmatch(f"[2-{MAX_DIGITS}]", rest):
         raise spec_error(spec, f"'{rest}' is not a number of digits from 2 to {MAX_DIGITS}.")
     return AdditionSource(spec, int(rest))

@@ -41,9 +41,6 @@ def memory_source(data: Any) -> MemoryPairs:
         data: an iterable of pairs of texts, or a mapping or data frame (pandas, Polars) with two
             columns, sources and targets. Names of columns such as "de" and "zh_CN" are the
             languages.
-
-    Raises:
-        ValueError: if there are other values than pairs of texts, or another number of columns.
     """
     if isinstance(data, Mapping) or hasattr(data, "columns"):
         return _source_of_columns(data)
@@ -76,11 +73,7 @@ def _source_of_columns(table: Any) -> MemoryPairs:
 
 
 def _checked(number: int, row: Any) -> tuple[str, str]:
-    """Return the texts of a pair.
-
-    Raises:
-        ValueError: if it is not a pair of texts.
-    """
+    """Return the texts of a pair."""
     texts = row[:2] if isinstance(row, Pair) else row
     is_pair = isinstance(texts, tuple | list) and len(texts) == 2
     if not is_pair or not all(isinstance(text, str) for text in texts):

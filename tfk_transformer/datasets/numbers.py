@@ -43,11 +43,7 @@ class NumberSource(Source):
 
 
 def number_source(spec: str, rest: str) -> NumberSource:
-    """Return the source for `numbers:` and a language pair.
-
-    Raises:
-        ValueError: for a malformed language pair, or a language that num2words does not know.
-    """
+    """Return the source for `numbers:` and a language pair."""
     source, target = language_pair(spec, rest)
     check_language(source)
     check_language(target)
@@ -55,11 +51,7 @@ def number_source(spec: str, rest: str) -> NumberSource:
 
 
 def check_language(code: str) -> None:
-    """Check that num2words knows a language.
-
-    Raises:
-        ValueError: for an unknown language, with the nearest code and the location of the list.
-    """
+    """Check that num2words knows a language."""
     converters: Mapping[str, object] = require("num2words").CONVERTER_CLASSES
     if code not in converters:
         raise ValueError(
@@ -76,9 +68,6 @@ def spell(number: int, language: str) -> str:
 
     English has no "and" and no commas, since versions of num2words use them differently, and a
     number must have only one spelling.
-
-    Raises:
-        ValueError: if num2words cannot spell this number in this language.
     """
     num2words = require("num2words").num2words
     try:

@@ -26,11 +26,6 @@ class ParallelText(Source):
 
     Files are checked once, before they are read.
 
-    Args:
-        name: the data spec.
-        files: for each split, the source and the target file.
-        source_language: language code, or "" if unknown.
-        target_language: language code, or "" if unknown.
     """
 
     def __init__(
@@ -66,11 +61,7 @@ class ParallelText(Source):
 
 
 def files_source(spec: str, rest: str) -> ParallelText:
-    """Return the source for `files:` and two paths. Each of the usual splits has the same pairs.
-
-    Raises:
-        ValueError: unless there are two paths separated by a comma, or if a file is missing.
-    """
+    """Return the source for `files:` and two paths. Each of the usual splits has the same pairs."""
     paths = [part.strip() for part in rest.split(",")]
     if len(paths) != 2 or not all(paths):
         raise spec_error(spec, "expected two paths with one comma between them.")
@@ -84,10 +75,6 @@ def folder_source(spec: str, rest: str) -> ParallelText:
 
     A file in either language makes a split. A split that has a file in only one language is refused
     when its pairs are read.
-
-    Raises:
-        ValueError: for a malformed spec, a missing folder, a language without files, or a file that
-            exists both plain and as .gz.
     """
     name, source, target = name_and_languages(spec, rest)
     folder = Path(name).expanduser()
@@ -127,13 +114,8 @@ def _split_files(folder: Path) -> dict[str, dict[str, Path]]:
 
 
 def _lines(path: Path) -> Iterator[str]:
-    """Yield the lines of a UTF-8 file, without line ends and without a byte order mark.
-
-    Raises:
-        UnicodeDecodeError: (a ValueError) for bytes that are not UTF-8; `_check_parallel` finds all
-            of them beforehand.
-        OSError: if the file cannot be read.
-    """
+    """Yield the lines of a UTF-8 file, without line ends and without a byte order mark."""
+    # `_check_parallel` has found all bytes that are not UTF-8.
     return (line.decode("utf-8") for line in _raw_lines(path))
 
 

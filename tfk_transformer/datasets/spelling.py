@@ -15,10 +15,6 @@ def spec_error(spec: str, problem: str) -> ValueError:
 def language_pair(spec: str, text: str) -> tuple[str, str]:
     """Return the two codes of "en-de".
 
-    Args:
-        spec: the whole spec, for error messages.
-        text: the part that names the languages.
-
     Raises:
         ValueError: unless `text` is two different codes joined by a hyphen.
     """
@@ -31,11 +27,7 @@ def language_pair(spec: str, text: str) -> tuple[str, str]:
 
 
 def name_and_languages(spec: str, text: str) -> tuple[str, str, str]:
-    """Return NAME and the two codes of "NAME:en-de"; NAME may contain colons.
-
-    Raises:
-        ValueError: if either part is missing, or the languages are malformed.
-    """
+    """Return NAME and the two codes of "NAME:en-de"; NAME may contain colons."""
     name, colon, languages = text.rpartition(":")
     if not name:
         raise spec_error(

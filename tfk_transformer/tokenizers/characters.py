@@ -16,11 +16,7 @@ UNASSIGNED = ("Cn", "Co", "Cs")
 
 
 class RepresentedCharacters(Container[str]):
-    """The characters that a vocabulary represents, checked when they are asked for.
-
-    Args:
-        processor: the SentencePiece processor of the vocabulary.
-    """
+    """The characters that a vocabulary represents, checked when they are asked for."""
 
     def __init__(self, processor: "sentencepiece.SentencePieceProcessor") -> None:
         self._processor = processor

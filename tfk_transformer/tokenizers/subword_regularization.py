@@ -56,10 +56,6 @@ class SegmentationTable:
 
     Drawing is a few array operations for many words. The segmentations of a word are computed when
     it is drawn for the first time.
-
-    Args:
-        processor: a SentencePiece processor with a unigram model.
-        power: see `SubwordSampler`.
     """
 
     def __init__(self, processor: "sentencepiece.SentencePieceProcessor", power: float):
