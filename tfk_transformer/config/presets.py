@@ -2,38 +2,24 @@
 
 from typing import Any
 
+# By name: model_dim, ff_dim, num_heads, the layers of the encoder and of the decoder, dropout.
+_SIZES = {
+    "tiny": (128, 512, 4, 2, 0.0),
+    "small": (256, 1024, 4, 3, 0.2),
+    "base": (512, 2048, 8, 6, 0.1),
+    "big": (1024, 4096, 16, 6, 0.3),
+}
 PRESETS: dict[str, dict[str, Any]] = {
-    "tiny": {
-        "model_dim": 128,
-        "ff_dim": 512,
-        "num_heads": 4,
-        "encoder_layers": 2,
-        "decoder_layers": 2,
-        "dropout": 0.0,
-    },
-    "small": {
-        "model_dim": 256,
-        "ff_dim": 1024,
-        "num_heads": 4,
-        "encoder_layers": 3,
-        "decoder_layers": 3,
-        "dropout": 0.2,
-    },
-    "base": {
-        "model_dim": 512,
-        "ff_dim": 2048,
-        "num_heads": 8,
-        "encoder_layers": 6,
-        "decoder_layers": 6,
-        "dropout": 0.1,
-    },
-    "big": {
-        "model_dim": 1024,
-        "ff_dim": 4096,
-        "num_heads": 16,
-        "encoder_layers": 6,
-        "decoder_layers": 6,
-        "dropout": 0.3,
+    **{
+        name: {
+            "model_dim": model_dim,
+            "ff_dim": ff_dim,
+            "num_heads": num_heads,
+            "encoder_layers": layers,
+            "decoder_layers": layers,
+            "dropout": dropout,
+        }
+        for name, (model_dim, ff_dim, num_heads, layers, dropout) in _SIZES.items()
     },
     "yet_another_explanation": {
         "model_dim": 512,

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 import keras
 
-from tfk_transformer.data.batch_records import Batch
+from tfk_transformer.data.bucketing import Batch
 
 if TYPE_CHECKING:
     from tfk_transformer.data.batches import TokenBatches

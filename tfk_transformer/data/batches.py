@@ -12,8 +12,15 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 import numpy as np
 
 from tfk_transformer.constants import START_ID
-from tfk_transformer.data.batch_records import Batch, Share, Survey
-from tfk_transformer.data.bucketing import bucket_lengths, plan, plan_few_shapes, round_up
+from tfk_transformer.data.bucketing import (
+    Batch,
+    Share,
+    Survey,
+    bucket_lengths,
+    plan,
+    plan_few_shapes,
+    round_up,
+)
 from tfk_transformer.data.encoding import (
     PairCache,
     PairEncoder,

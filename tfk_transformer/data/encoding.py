@@ -117,26 +117,17 @@ class TextEncoder(Protocol):
 
 @dataclasses.dataclass(frozen=True)
 class PairEncoder:
-    """Encode the pairs of one split.
-
-    Args:
-        data: the source of the pairs, from `datasets.load`.
-        split: the name of the split.
-        tokenizers: the encoders of the source side and of the target side.
-        max_length: longer pairs are dropped and counted.
-        lengths: returns the lengths of a pair in the model's inputs, given the number of tokens of
-            its source with the end token, and of its target with start and end tokens.
-        layout: names the function `lengths` in the fingerprint of a cache.
-        sampling: strength of subword sampling on both sides; see `SubwordTokenizer.encode`.
-    """
+    """Encode the pairs of one split."""
 
     data: Source
     split: str
-    tokenizers: tuple[TextEncoder, TextEncoder]
-    max_length: int
+    tokenizers: tuple[TextEncoder, TextEncoder]  # of the source side and of the target side
+    max_length: int  # longer pairs are dropped and counted
+    # Returns the lengths of a pair in the model's inputs, given the number of tokens of its source
+    # with the end token, and of its target with start and end tokens.
     lengths: Callable[[int, int], tuple[int, ...]]
-    layout: str
-    sampling: float
+    layout: str  # names the function `lengths` in the fingerprint of a cache
+    sampling: float  # of both sides, see `SubwordTokenizer.encode`
 
     def chunks(self, report: Report | None = None, seed: int = 0) -> Iterator[tuple[Ids, Ids]]:
         """Yield the ids of about a thousand pairs at a time.
@@ -180,9 +171,8 @@ class PairEncoder:
 class PairCache:
     """Encode the pairs of a split in the first pass, and read their ids from a folder afterwards.
 
-    Raises:
-        ValueError: if the folder contains other data, or if `encoder` samples subwords, which
-            gives other ids in each pass.
+    The first pass writes the folder atomically. A folder with other data is refused, and an encoder
+    that samples subwords, which gives other ids in each pass.
     """
 
     def __init__(self, folder: str | Path, encoder: PairEncoder):

@@ -9,8 +9,8 @@ import numpy as np
 
 from tfk_transformer.config.small_files import read_small_file
 from tfk_transformer.config.words import nearest
-from tfk_transformer.data.batch_records import Batch
 from tfk_transformer.data.batches import Length, TokenBatches
+from tfk_transformer.data.bucketing import Batch
 from tfk_transformer.data.encoding import Ids, Shard
 
 if TYPE_CHECKING:

@@ -19,24 +19,19 @@ MAX_DIGITS = 9
 
 
 class AdditionSource(Source):
-    """The source behind `addition:2`."""
+    """The source behind `addition:` and a number of digits."""
 
     splits = USUAL_SPLITS
 
-    def __init__(self, name: str, digits: int):
-        super().__init__(name)
-        self.digits = digits
+    def __init__(self, spec: str, rest: str):
+        if not re.fullmatch(f"[2-{MAX_DIGITS}]", rest):
+            raise spec_error(spec, f"'{rest}' is not a number of digits from 2 to {MAX_DIGITS}.")
+        super().__init__(spec)
+        self.digits = int(rest)
 
     def _read(self, split: str) -> Iterator[Pair]:
         for number, problem in enumerate(problems_by_split(self.digits)[split], start=1):
             yield Pair(*write(problem, self.digits), f"{self.name} {split} {number}")
-
-
-def addition_source(spec: str, rest: str) -> AdditionSource:
-    """Return the source for `addition:` and a number of digits."""
-    if not re.fullmatch(f"[2-{MAX_DIGITS}]", rest):
-        raise spec_error(spec, f"'{rest}' is not a number of digits from 2 to {MAX_DIGITS}.")
-    return AdditionSource(spec, int(rest))
 
 
 def write(problem: int, digits: int) -> tuple[str, str]:

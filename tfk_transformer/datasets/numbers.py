@@ -1,9 +1,9 @@
 """Number words in two languages: exact text pairs that need no download.
 
-Numbers from 0 to 999,999 are drawn by their number of digits, as people
-type them, in a fixed pseudo-random order. The train split has 60,000 pairs, 10,000 for each number
-of digits, so that short numbers occur repeatedly. The test split and the validation split each have
-1,000 numbers from 100 on that are in no other split, 100 of them with three digits.
+Numbers from 0 to 999,999 are drawn by their number of digits, as people type them, in a fixed
+pseudo-random order. The train split has 60,000 pairs, 10,000 for each number of digits, so that
+short numbers occur repeatedly. The test split and the validation split each have 1,000 numbers from
+100 on that are in no other split, 100 of them with three digits.
 """
 
 import itertools
@@ -26,12 +26,18 @@ _LANGUAGES_HINT = 'the list: python -c "import num2words; print(*num2words.CONVE
 
 
 class NumberSource(Source):
-    """The source behind `numbers:en-de`: number words in two languages.
+    """The source behind `numbers:` and a language pair: number words in two languages.
 
     They are spelled when they are read, at about 6,000 pairs per second, and stay in RAM.
     """
 
     splits = USUAL_SPLITS
+
+    def __init__(self, spec: str, rest: str):
+        languages = language_pair(spec, rest)
+        for language in languages:
+            check_language(language)
+        super().__init__(spec, *languages)
 
     def _read(self, split: str) -> Iterator[Pair]:
         for index, number in enumerate(numbers_by_split()[split], start=1):
@@ -40,14 +46,6 @@ class NumberSource(Source):
                 spell(number, self.target_language),
                 f"{self.name} {split} {index}",
             )
-
-
-def number_source(spec: str, rest: str) -> NumberSource:
-    """Return the source for `numbers:` and a language pair."""
-    source, target = language_pair(spec, rest)
-    check_language(source)
-    check_language(target)
-    return NumberSource(spec, source, target)
 
 
 def check_language(code: str) -> None:

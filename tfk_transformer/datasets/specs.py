@@ -4,9 +4,9 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from tfk_transformer.config.words import nearest
-from tfk_transformer.datasets.addition import addition_source
+from tfk_transformer.datasets.addition import AdditionSource
 from tfk_transformer.datasets.memory import memory_source
-from tfk_transformer.datasets.numbers import number_source
+from tfk_transformer.datasets.numbers import NumberSource
 from tfk_transformer.datasets.pairs import Source
 from tfk_transformer.datasets.parallel_text import files_source, folder_source
 from tfk_transformer.datasets.spelling import spec_error
@@ -57,8 +57,8 @@ def _tfds_source(spec: str, rest: str) -> Source:
 
 
 _SOURCES: dict[str, Callable[[str, str], Source]] = {
-    "numbers": number_source,
-    "addition": addition_source,
+    "numbers": NumberSource,
+    "addition": AdditionSource,
     "files": files_source,
     "folder": folder_source,
     "tfds": _tfds_source,

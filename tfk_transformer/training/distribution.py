@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 import keras
 import numpy as np
 
-from tfk_transformer.data.batch_records import Share
+from tfk_transformer.data.bucketing import Share
 
 # Environment variables.
 ADDRESS = "KERAS_DISTRIBUTION_JOB_ADDRESSES"
