@@ -15,7 +15,7 @@ import pytest
 import tfk_transformer as tfk
 from tfk_transformer import atomic_write, datasets
 from tfk_transformer.apps.cli import terminal
-from tfk_transformer.datasets.spelling import name_and_languages, spec_languages
+from tfk_transformer.datasets.pairs import name_and_languages, spec_languages
 from tfk_transformer.export.runtime.onnx_runtime import OnnxTranslator
 from tfk_transformer.export.to_onnx.onnx_file import OnnxFiles
 from tfk_transformer.training.recipe import Recipe

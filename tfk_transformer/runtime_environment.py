@@ -230,7 +230,8 @@ def _without_jax() -> Iterator[None]:
     if "jax" in sys.modules:
         yield
         return
-    # The import system raises ImportError for a module that is None.
+    # The import system raises ImportError for a module that is None. TensorFlow has no option that
+    # skips this import, and removing JAX from `sys.path` would hide its neighbors as well.
     sys.modules["jax"] = None  # type: ignore[assignment]
     try:
         yield

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tfk_transformer.datasets import load
-from tfk_transformer.datasets.spelling import spec_languages
+from tfk_transformer.datasets.pairs import spec_languages
 
 FORMS = (
     "data: expected numbers:en-de, addition:2, files:SOURCE,TARGET, folder:DIR:de-en or "

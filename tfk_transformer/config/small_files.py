@@ -16,12 +16,7 @@ MAX_VOCABULARY_BYTES = 2**26  # the tokenizer.json of NLLB, with 256,000 pieces,
 
 
 def read_small_file(path: FilePath, max_bytes: int = MAX_CONFIG_BYTES) -> bytes:
-    """Return the content of a file.
-
-    Raises:
-        ValueError: if the file is larger than `max_bytes`.
-        OSError: if the file cannot be read.
-    """
+    """Return the content of a file; raise a ValueError if it is larger than `max_bytes`."""
     with open(path, "rb") as file:
         size = os.fstat(file.fileno()).st_size
         content = file.read(max_bytes + 1) if size <= max_bytes else b""
@@ -38,11 +33,8 @@ def read_small_text(
 ) -> str:
     """Return the text of a UTF-8 file, without a byte order mark.
 
-    Line ends become line feeds, as in files that are opened as text.
-
-    Raises:
-        ValueError: if the file is not UTF-8, or see `read_small_file`.
-        OSError: if the file cannot be read.
+    Line ends become line feeds, as in files that are opened as text. `errors` is the handler for
+    bytes that are not UTF-8, which raise a ValueError by default.
     """
     content = read_small_file(path, max_bytes)
     try:
@@ -65,11 +57,7 @@ def read_json_object(path: FilePath, max_bytes: int = MAX_CONFIG_BYTES) -> dict[
 
 
 def parse_json(text: str | bytes, what: str) -> Any:
-    """Return the value of a JSON text.
-
-    Raises:
-        ValueError: if the text is not JSON, is nested too deeply, or has a number that is too long.
-    """
+    """Return the value of a JSON text; raise a ValueError that names `what` if it is not JSON."""
     try:
         return json.loads(text)
     except RecursionError:

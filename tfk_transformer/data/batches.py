@@ -247,9 +247,11 @@ class TokenBatches:
         """
         import tensorflow as tf
 
-        batches = tf.data.Dataset.from_generator(
-            self._next_epoch, output_signature=self._signature()
-        )
+        def next_epoch() -> Iterator[Batch]:
+            self.epoch += 1
+            return self.batches(self.epoch - 1)
+
+        batches = tf.data.Dataset.from_generator(next_epoch, output_signature=self._signature())
         batches = batches.apply(tf.data.experimental.assert_cardinality(len(self)))
         options = tf.data.Options()
         # With the autotuner, the end of each epoch waits for its period, which grows to a minute.
@@ -268,10 +270,6 @@ class TokenBatches:
         from tfk_transformer.data.batch_sequence import BatchSequence
 
         return BatchSequence(self)
-
-    def _next_epoch(self) -> Iterator[Batch]:
-        self.epoch += 1
-        return self.batches(self.epoch - 1)
 
     def _pass(self, number: int) -> Iterator[Batch]:
         """Yield the batches of one pass over the data."""
@@ -296,9 +294,8 @@ class TokenBatches:
     def _input_lengths(self, source: Length, target: Length) -> tuple[Length, ...]:
         """Return the length of a pair in each of the model's inputs, without padding.
 
-        Args:
-            source: the length of the source with its end token, or the lengths of N sources (N,).
-            target: the length of the target with start and end tokens, or the lengths of N targets.
+        The source counts with its end token, the target with start and end tokens. Arrays are the
+        lengths of several pairs, (N,).
         """
         return source, target - 1
 

@@ -67,13 +67,9 @@ def plan(
 ) -> list[np.ndarray]:
     """Group pairs of similar lengths into batches that are as large as the budget allows.
 
-    Args:
-        sides: for each side of the pairs, the lengths (N,).
-        budget: maximum number of tokens per batch and side, padding included.
-        random: shuffles pairs of the same lengths, and the batches. None: no shuffling.
-
-    Returns:
-        For each batch, the indices of its pairs.
+    `sides` are the lengths (N,) on each side of the pairs. The budget is the maximum number of
+    tokens per batch and side, padding included. `random` shuffles pairs of the same lengths, and
+    the batches. A batch is the indices of its pairs.
     """
     order = _by_length(sides, random)
     longest = np.maximum.reduce(sides)[order]
@@ -96,14 +92,9 @@ def plan_few_shapes(
 ) -> list[np.ndarray]:
     """Group pairs of the same bucket into batches of `budget // bucket` pairs.
 
-    Args:
-        lengths: the length of the longer side of each pair, (N,).
-        buckets: the lengths to pad to, ascending. The last one must be at least `max(lengths)`.
-        budget: maximum number of tokens per batch and side, padding included.
-        random: shuffles the pairs of a bucket, and the batches. None: no shuffling.
-
-    Returns:
-        For each batch, the indices of its pairs. The last batch of a bucket may have fewer.
+    `lengths` (N,) are those of the longer side of each pair, and `buckets` the lengths to pad to,
+    ascending, of which the last one must be at least `max(lengths)`. The last batch of a bucket may
+    have fewer pairs. See `plan`.
     """
     batches: list[np.ndarray] = []
     bucket_of_pair = np.searchsorted(buckets, lengths)

@@ -1,6 +1,6 @@
 """Sources of text pairs: parallel files, TFDS datasets, generated number words and sums.
 
-Imports `config` and `sentences`. TensorFlow and TFDS are imported only for `tfds:` sources.
+Imports `config` and `text`. TensorFlow and TFDS are imported only for `tfds:` sources.
 """
 
 from tfk_transformer.datasets.pairs import Pair, Report, Source

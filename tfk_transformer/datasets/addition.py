@@ -10,8 +10,7 @@ import re
 from collections.abc import Iterator
 from functools import lru_cache
 
-from tfk_transformer.datasets.pairs import USUAL_SPLITS, Pair, Source
-from tfk_transformer.datasets.spelling import spec_error
+from tfk_transformer.datasets.pairs import USUAL_SPLITS, Pair, Source, spec_error
 
 ADDITION_HELD_OUT_SIZE = 1_000
 ADDITION_TRAIN_SIZE = 500_000

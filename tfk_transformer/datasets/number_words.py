@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from tfk_transformer.datasets.numbers import check_language, numbers_by_split, spell
-from tfk_transformer.datasets.spelling import language_pair
+from tfk_transformer.datasets.pairs import language_pair
 from tfk_transformer.datasets.tfds_source import require_tfds
 
 if TYPE_CHECKING:
@@ -23,14 +23,7 @@ class NumberWordsConfig(tfds.core.BuilderConfig):
     """A pair of languages that num2words knows."""
 
     def __init__(self, pair: str):
-        """Set the languages.
-
-        Args:
-            pair: source and target, such as "en-de".
-
-        Raises:
-            ValueError: for a malformed pair, or a language that num2words does not know.
-        """
+        """Set the languages of a pair such as "en-de"."""
         self.languages = language_pair(f"numbers:{pair}", pair)
         for language in self.languages:
             check_language(language)

@@ -12,8 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 
 from tfk_transformer.config.words import nearest
-from tfk_transformer.datasets.pairs import USUAL_SPLITS, Pair, Source
-from tfk_transformer.datasets.spelling import language_pair
+from tfk_transformer.datasets.pairs import USUAL_SPLITS, Pair, Source, language_pair
 from tfk_transformer.runtime_environment import require
 
 LIMIT = 1_000_000

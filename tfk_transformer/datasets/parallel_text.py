@@ -13,8 +13,15 @@ import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
-from tfk_transformer.datasets.pairs import USUAL_SPLITS, Occurrences, Pair, Source, order_splits
-from tfk_transformer.datasets.spelling import name_and_languages, spec_error
+from tfk_transformer.datasets.pairs import (
+    USUAL_SPLITS,
+    Occurrences,
+    Pair,
+    Source,
+    name_and_languages,
+    order_splits,
+    spec_error,
+)
 
 _BAD_LINES_SHOWN = 10
 
@@ -66,7 +73,7 @@ def files_source(spec: str, rest: str) -> ParallelText:
     if len(paths) != 2 or not all(paths):
         raise spec_error(spec, "expected two paths with one comma between them.")
     files = (Path(paths[0]).expanduser(), Path(paths[1]).expanduser())
-    check_presence(*files)
+    _refuse([f"{path}: not found" for path in files if not path.exists()])
     return ParallelText(spec, dict.fromkeys(USUAL_SPLITS, files))
 
 
@@ -120,12 +127,7 @@ def _lines(path: Path) -> Iterator[str]:
 
 
 def _check_parallel(source: Path, target: Path) -> None:
-    """Read both files once, line by line, and check them.
-
-    Raises:
-        ValueError: with all problems: a missing, unreadable or empty file, corrupt gzip, text that
-            is not UTF-8, and unequal line counts.
-    """
+    """Read both files once, line by line, and refuse them with all their problems."""
     source_count, source_problems = _check_file(source)
     target_count, target_problems = _check_file(target)
     problems = source_problems + target_problems
@@ -134,15 +136,6 @@ def _check_parallel(source: Path, target: Path) -> None:
             f"unequal line counts: {source} has {source_count}, {target} has {target_count}"
         )
     _refuse(problems)
-
-
-def check_presence(source: Path, target: Path) -> None:
-    """Check that both files exist, without reading them.
-
-    Raises:
-        ValueError: if a file is missing.
-    """
-    _refuse([f"{path}: not found" for path in (source, target) if not path.exists()])
 
 
 def _refuse(problems: list[str]) -> None:

@@ -7,9 +7,8 @@ from tfk_transformer.config.words import nearest
 from tfk_transformer.datasets.addition import AdditionSource
 from tfk_transformer.datasets.memory import memory_source
 from tfk_transformer.datasets.numbers import NumberSource
-from tfk_transformer.datasets.pairs import Source
+from tfk_transformer.datasets.pairs import Source, spec_error
 from tfk_transformer.datasets.parallel_text import files_source, folder_source
-from tfk_transformer.datasets.spelling import spec_error
 
 
 def load(spec: str | Source | Mapping[str, Any] | Iterable[Any]) -> Source:

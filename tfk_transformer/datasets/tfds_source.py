@@ -8,8 +8,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 from tfk_transformer.config.words import nearest
-from tfk_transformer.datasets.pairs import Pair, Source, order_splits
-from tfk_transformer.datasets.spelling import name_and_languages
+from tfk_transformer.datasets.pairs import Pair, Source, name_and_languages, order_splits
 from tfk_transformer.runtime_environment import require
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from tfk_transformer.config.record import Record
 from tfk_transformer.config.search_settings import resolve_settings, setting_rules
 from tfk_transformer.config.small_files import read_small_text
 from tfk_transformer.constants import LANGUAGE_PATTERN
-from tfk_transformer.datasets.spelling import spec_languages
+from tfk_transformer.datasets.pairs import spec_languages
 from tfk_transformer.models.registry import TRAINED, ModelConfig
 from tfk_transformer.tokenizers.subword_tokenizer import MODEL_TYPES
 
