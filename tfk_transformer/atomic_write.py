@@ -116,19 +116,17 @@ def open_locked(path: Path) -> tuple[BinaryIO, bool]:
         except BlockingIOError:
             file.close()
             raise
-        if not locked or _is_at(file, path):
-            return file, locked
+        with contextlib.suppress(FileNotFoundError):
+            if not locked or os.path.samestat(os.fstat(file.fileno()), path.stat()):
+                return file, locked
         file.close()  # the former process has removed or renamed the file
 
 
 def read_unchanged(path: str | os.PathLike[str], read: Callable[[], T]) -> T:
     """Read several files of a folder, all of them from before or after a replacement of the folder.
 
-    Returns:
-        The last result of `read`.
-
-    Raises:
-        ValueError: if the folder was replaced during each of 100 calls.
+    `path` is the folder, or a file in it. `read` is called again if the folder was replaced in the
+    meantime, and fails after 100 calls.
     """
     for _ in range(MOST_READS):
         with _kept_open(path):
@@ -260,14 +258,6 @@ def _lock_file(file: BinaryIO) -> bool:
     except OSError:
         return False
     return True
-
-
-def _is_at(file: BinaryIO, path: Path) -> bool:
-    """Return whether an open file is the file at a path."""
-    try:
-        return os.path.samestat(os.fstat(file.fileno()), path.stat())
-    except FileNotFoundError:
-        return False
 
 
 def _owner(lock_file: Path) -> str:
