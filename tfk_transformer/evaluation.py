@@ -176,15 +176,9 @@ def bleu_metric(
     The default tokenizer, 13a, splits texts at blanks. Without blanks, a sentence is a single word,
     and the BLEU of all translations but perfect ones is 0.
 
-    Args:
-        references: texts in the target language.
-        language: its code, such as "zh", "zh_CN" or "zho_Hans".
-        tokenizer: the name of a tokenizer. None: it depends on the language. If its code is unknown
-            or empty, it depends on the script of most letters in `references`.
-        **options: arguments of `BLEU`.
-
-    Raises:
-        ValueError: if `tokenizer` is unknown or not installed.
+    Without a name, the tokenizer depends on the language, whose code is such as "zh", "zh_CN" or
+    "zho_Hans". If the code is unknown or empty, it depends on the script of most letters in the
+    references. `options` are arguments of `BLEU`.
     """
     if tokenizer is not None:
         check_bleu_tokenizer(tokenizer)

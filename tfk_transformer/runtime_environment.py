@@ -12,40 +12,28 @@ from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
-# The extra of pyproject.toml that installs a package, by the import name of the package.
-EXTRAS = {
-    "apache_beam": "beam",
-    "backports": "zstd",
+# By extra of pyproject.toml: the import names of the packages that it installs.
+_PACKAGES = {
+    "beam": "apache_beam",
     "ctranslate2": "ctranslate2",
+    "documents": "html5lib linkify_it markdown_it mdit_py_plugins",
+    "evaluate": "num2words sacrebleu",
     "grpc": "grpc",
-    "html5lib": "documents",
-    "httptools": "serve",
-    "huggingface_hub": "import",
-    "importlib_resources": "tfds",
+    "import": "huggingface_hub yaml",
+    "inspect": "onnx onnx_ir",
     "jax": "jax",
-    "keras": "tensorflow",
-    "linkify_it": "documents",
-    "markdown_it": "documents",
-    "matplotlib": "plots",
-    "mdit_py_plugins": "documents",
-    "num2words": "evaluate",
-    "onnx": "inspect",
-    "onnx_ir": "inspect",
-    "onnxscript": "tensorflow",
-    "prometheus_client": "serve",
-    "sacrebleu": "evaluate",
-    "safetensors": "tensorflow",
-    "starlette": "serve",
-    "tensorboard": "tensorflow",
-    "tensorflow": "tensorflow",
-    "tensorflow_datasets": "tfds",
-    "tensorflow_serving": "tensorflow",
-    "tensorflow_text": "tensorflow",
-    "tf2onnx": "own-layers",
-    "tomlkit": "tensorflow",
-    "uvicorn": "serve",
-    "yaml": "import",
+    "own-layers": "tf2onnx",
+    "plots": "matplotlib",
+    "serve": "httptools prometheus_client starlette uvicorn",
+    "tensorflow": (
+        "keras onnxscript safetensors tensorboard tensorflow tensorflow_serving tensorflow_text "
+        "tomlkit"
+    ),
+    "tfds": "importlib_resources tensorflow_datasets",
+    "zstd": "backports",
 }
+EXTRAS = {package: extra for extra, names in _PACKAGES.items() for package in names.split()}
+
 # The start-up notes of TensorFlow that `without_start_up_notes` drops: a header, information (I0000
 # …), and its continuation; before version 2.20 also errors without consequences.
 START_UP_NOTE = re.compile(

@@ -190,23 +190,15 @@ SETTING_DTYPES = {name: setting_dtype(rule) for name, rule in _RULES.items()}
 def length_penalty(length: Any, alpha: Any, form: tuple[Any, Any] = PENALTY_FORMS["gnmt"]) -> Any:
     """Return ((a + length) / b) ** alpha, which divides the log-probability of a hypothesis.
 
-    Args:
-        length: the number of tokens, the end token included: a number or a tensor of floats.
-        alpha: the setting `length_penalty`: a number or a tensor of floats.
-        form: a and b, a value of `PENALTY_FORMS`: numbers or tensors of floats. Default: equation
-            14 of arXiv:1609.08144.
+    The arguments are numbers or tensors of floats: the number of tokens with the end token, the
+    setting `length_penalty`, and a and b, by default those of equation 14 of arXiv:1609.08144.
     """
     added, divisor = form
     return ((added + length) / divisor) ** alpha
 
 
 def search_defaults(max_length: int | None = None) -> SearchSettings:
-    """Return the default search settings of models without their own.
-
-    Args:
-        max_length: the model's limit in tokens, which the default `max_length` does not exceed.
-            None: no limit.
-    """
+    """Return the default search settings of a model whose limit in tokens is `max_length`, if any."""
     default = SearchSettings.max_length
     return SearchSettings(max_length=default if max_length is None else min(max_length, default))
 
@@ -218,12 +210,9 @@ def setting_rules(
 ) -> dict[str, dict[str, Any]]:
     """Return the rules of each search setting as a JSON schema, see `setting_values`.
 
-    Args:
-        max_length: the model's limit in tokens, which is the maximum of all lengths. None: no
-            limit.
-        vocab_size: number of target tokens, which is the maximum of `beam_size`, `n_best` and
-            `top_k`. None: no limit.
-        search: the model's own defaults by name.
+    `max_length` is the model's limit in tokens, and the maximum of all lengths. `vocab_size` is the
+    number of target tokens, and the maximum of `beam_size`, `n_best` and `top_k`. None: no limit.
+    `search` are the model's own defaults by name.
     """
     defaults = {**search_defaults(max_length).as_dict(), **(search or {})}
     limits = dict.fromkeys(("min_length", "max_length", "no_repeat_ngram_size"), max_length)
