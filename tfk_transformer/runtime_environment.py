@@ -248,7 +248,6 @@ def check_process() -> None:
     """Refuse to run TensorFlow in a fork of the process that ran it first.
 
     The fork has no threads of TensorFlow, so TensorFlow would wait forever.
-
     """
     global _tensorflow_process
     if _tensorflow_process is None:

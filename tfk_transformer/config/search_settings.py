@@ -198,7 +198,7 @@ def length_penalty(length: Any, alpha: Any, form: tuple[Any, Any] = PENALTY_FORM
 
 
 def search_defaults(max_length: int | None = None) -> SearchSettings:
-    """Return the default search settings of a model whose limit in tokens is `max_length`, if any."""
+    """Return the default search settings of a model with a limit in tokens, or without one."""
     default = SearchSettings.max_length
     return SearchSettings(max_length=default if max_length is None else min(max_length, default))
 

@@ -209,9 +209,7 @@ class TokenBatches:
                     f"data: expected pairs in {self.data.name}, split '{self.split}', got none: "
                     f"{reason}."
                 )
-            self._survey = Survey(
-                pairs, int(tokens[0]), int(tokens[1]), steps, padded_tokens, report
-            )
+            self._survey = Survey(pairs, *tokens.tolist(), steps, padded_tokens, report)
         return self._survey
 
     def __len__(self) -> int:

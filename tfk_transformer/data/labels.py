@@ -60,7 +60,6 @@ class Labels:
         """Return the class of each label, as a sequence of one id.
 
         `sampling` and `seed` have no effect.
-
         """
         labels = [text.strip() for text in texts]
         for label in labels:

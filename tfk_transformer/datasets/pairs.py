@@ -107,10 +107,10 @@ class Source(ABC):
 
     @abstractmethod
     def _read(self, split: str) -> Iterator[Pair]:
-        """Yield all pairs of a split, including pairs with an empty side."""
+        """Return an iterator over all pairs of a split, including pairs with an empty side.
 
-    def _check(self, split: str) -> None:  # noqa: B027 (most sources have nothing to check)
-        """Raise a ValueError with all problems of a split's data; called before each pass."""
+        Data that can be checked is checked before the iteration.
+        """
 
     def pairs(self, split: str, report: Report | None = None) -> Iterator[Pair]:
         """Return an iterator over the pairs of a split.
@@ -131,7 +131,6 @@ class Source(ABC):
                 f"'{split}'; choose one of them, or add the split to the data."
                 f"{nearest(split, self.splits)}"
             )
-        self._check(split)
         return _drop_empty(self._read(split), report or Report())
 
 
@@ -156,11 +155,7 @@ def spec_error(spec: str, problem: str) -> ValueError:
 
 
 def language_pair(spec: str, text: str) -> tuple[str, str]:
-    """Return the two codes of "en-de".
-
-    Raises:
-        ValueError: unless `text` is two different codes joined by a hyphen.
-    """
+    """Return the two codes of "en-de", a part of a spec."""
     match = re.fullmatch(r"([^-\s]+)-([^-\s]+)", text)
     if not match:
         raise spec_error(spec, f"'{text}' is not two language codes joined by one hyphen.")

@@ -32,7 +32,6 @@ class ParallelText(Source):
     """Two files for each split: line N of both files is pair N.
 
     Files are checked once, before they are read.
-
     """
 
     def __init__(
@@ -51,20 +50,12 @@ class ParallelText(Source):
         """The names of the splits."""
         return order_splits(self._files)
 
-    def _check(self, split: str) -> None:
+    def _read(self, split: str) -> Iterator[Pair]:
         files = self._files[split]
         if files not in self._checked:
             _check_parallel(*files)
             self._checked.add(files)
-
-    def _read(self, split: str) -> Iterator[Pair]:
-        source_path, target_path = self._files[split]
-        same_name = source_path.name == target_path.name
-        line_pairs = zip(_lines(source_path), _lines(target_path), strict=True)
-        for number, (source, target) in enumerate(line_pairs, start=1):
-            # If only the target is empty, the location is in the target file.
-            path = target_path if source.strip() and not target.strip() else source_path
-            yield Pair(source, target, f"{path if same_name else path.name}:{number}")
+        return _pairs(*files)
 
 
 def files_source(spec: str, rest: str) -> ParallelText:
@@ -120,10 +111,15 @@ def _split_files(folder: Path) -> dict[str, dict[str, Path]]:
     return files
 
 
-def _lines(path: Path) -> Iterator[str]:
-    """Yield the lines of a UTF-8 file, without line ends and without a byte order mark."""
-    # `_check_parallel` has found all bytes that are not UTF-8.
-    return (line.decode("utf-8") for line in _raw_lines(path))
+def _pairs(source_path: Path, target_path: Path) -> Iterator[Pair]:
+    """Yield the pairs of two files, in which `_check_parallel` found no problems."""
+    same_name = source_path.name == target_path.name
+    line_pairs = zip(_raw_lines(source_path), _raw_lines(target_path), strict=True)
+    for number, (raw_source, raw_target) in enumerate(line_pairs, start=1):
+        source, target = raw_source.decode("utf-8"), raw_target.decode("utf-8")
+        # If only the target is empty, the location is in the target file.
+        path = target_path if source.strip() and not target.strip() else source_path
+        yield Pair(source, target, f"{path if same_name else path.name}:{number}")
 
 
 def _check_parallel(source: Path, target: Path) -> None:
@@ -144,6 +140,7 @@ def _refuse(problems: list[str]) -> None:
 
 
 def _raw_lines(path: Path) -> Iterator[bytes]:
+    """Yield the lines of a file, without line ends and without a byte order mark."""
     with gzip.open(path, "rb") if path.suffix == ".gz" else open(path, "rb") as file:
         for number, line in enumerate(file):
             start = line.removeprefix(codecs.BOM_UTF8) if number == 0 else line
