@@ -185,7 +185,7 @@ def bleu_metric(
         return BLEU(tokenize=tokenizer, **options)
     code = re.split("[-_]", language.lower())[0]
     tokenizer = LANGUAGE_TOKENIZERS.get(code) or _tokenizer_of_script(references)
-    if tokenizer in TOKENIZER_MODULES and not _is_installed(tokenizer):
+    if _is_missing(tokenizer):
         tokenizer = TOKENIZER_MODULES[tokenizer][2]
     return BLEU(tokenize=tokenizer, **options)
 
@@ -197,7 +197,7 @@ def check_bleu_tokenizer(tokenizer: str) -> None:
             f"bleu_tokenizer: expected {', '.join(BLEU.TOKENIZERS)}, got "
             f"'{tokenizer}'.{nearest(tokenizer, BLEU.TOKENIZERS)}"
         )
-    if tokenizer in TOKENIZER_MODULES and not _is_installed(tokenizer):
+    if _is_missing(tokenizer):
         raise ValueError(
             f"bleu_tokenizer: expected an installed tokenizer, got '{tokenizer}'; pip install "
             f"'sacrebleu[{TOKENIZER_MODULES[tokenizer][1]}]'."
@@ -212,9 +212,10 @@ def check_bleu_tokenizer(tokenizer: str) -> None:
             )
 
 
-def _is_installed(tokenizer: str) -> bool:
-    """Return whether the modules of one of `TOKENIZER_MODULES` are installed."""
-    return all(map(importlib.util.find_spec, TOKENIZER_MODULES[tokenizer][0]))
+def _is_missing(tokenizer: str) -> bool:
+    """Return whether a tokenizer requires modules that are not installed."""
+    modules = TOKENIZER_MODULES[tokenizer][0] if tokenizer in TOKENIZER_MODULES else ()
+    return not all(map(importlib.util.find_spec, modules))
 
 
 def _tokenizer_of_script(texts: Sequence[str]) -> str:

@@ -219,7 +219,7 @@ def _without_jax() -> Iterator[None]:
         yield
         return
     # The import system raises ImportError for a module that is None. TensorFlow has no option that
-    # skips this import, and removing JAX from `sys.path` would hide its neighbors as well.
+    # skips this import, and a finder in `sys.meta_path` would do the same with more code.
     sys.modules["jax"] = None  # type: ignore[assignment]
     try:
         yield
