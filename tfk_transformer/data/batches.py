@@ -209,7 +209,8 @@ class TokenBatches:
                     f"data: expected pairs in {self.data.name}, split '{self.split}', got none: "
                     f"{reason}."
                 )
-            self._survey = Survey(pairs, *tokens.tolist(), steps, padded_tokens, report)
+            sources, targets = tokens.tolist()
+            self._survey = Survey(pairs, sources, targets, steps, padded_tokens, report)
         return self._survey
 
     def __len__(self) -> int:
