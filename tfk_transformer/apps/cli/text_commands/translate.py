@@ -58,6 +58,7 @@ from tfk_transformer.formats.registry import (
     parts_of,
 )
 from tfk_transformer.text.languages import language_code
+from tfk_transformer.text.outcome import Outcome, Refused, TextError
 
 EXAMPLES = """
 # Type texts, and read each translation immediately.
@@ -229,8 +230,11 @@ def _print_stream(
     print_terminal_hint(options.text, options.input)
     translator = open_translator(options.model)
 
-    def start(texts: list[str]) -> list[Iterator[str]]:
-        return [translator.stream(texts[0], **arguments)]
+    def start(texts: list[str]) -> list[Outcome[Iterator[str]]]:
+        try:
+            return [translator.stream(texts[0], **arguments)]
+        except TextError as error:
+            return [Refused(error.argument, error.reasons[0])]
 
     for chunk in process_lines(lines, start, options.on_error, chunk_size=1):
         for line in chunk.lines:
