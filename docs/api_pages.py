@@ -33,10 +33,8 @@ TITLES = {
     "config": "Configuration",
     "data": "Batches",
     "datasets": "Datasets",
-    "distillation": "Distillation",
     "evaluation": "Evaluation",
     "export": "Export and runtimes",
-    "glossary": "Glossaries",
     "importing": "Models from elsewhere",
     "inference": "Methods of all runtimes",
     "layers": "Layers",
@@ -44,10 +42,9 @@ TITLES = {
     "models": "Models",
     "pipelines": "Bundles: translators and classifiers",
     "plots": "Plots",
-    "results": "Results",
+    "text": "Results, glossaries, errors",
     "tokenizers": "Tokenizers",
     "training": "Training",
-    "trimming": "Trimming vocabularies",
 }
 # Translators and classifiers inherit the methods of these modules, whose page shows them.
 SHOWN_WITH_THEIR_BASE = {

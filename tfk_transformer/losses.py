@@ -11,6 +11,8 @@ from tfk_transformer.layers.crossentropy import (
     token_crossentropy,
 )
 
+__all__ = ["LabelSmoothedCrossentropy"]
+
 
 def real_tokens(labels: Tensor) -> Tensor:
     """Return float32 (B, T): 1 for tokens, 0 for padding."""

@@ -10,6 +10,8 @@ from tfk_transformer.layers.crossentropy import (
 )
 from tfk_transformer.losses import token_weights
 
+__all__ = ["Perplexity", "TokenAccuracy"]
+
 
 class TokenMean(keras.metrics.Mean):
     """Base of the metrics that average a value over tokens. Padding, id 0, is left out."""

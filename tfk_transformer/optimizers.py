@@ -5,6 +5,8 @@ import keras
 from tfk_transformer.array_types import Tensor
 from tfk_transformer.keras_internals import adam_moments
 
+__all__ = ["Adam", "AdamW"]
+
 
 class _OnePass:
     """Update each variable with TensorFlow's operation for Adam.

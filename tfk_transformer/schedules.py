@@ -8,6 +8,8 @@ from keras import ops
 
 from tfk_transformer.array_types import Tensor
 
+__all__ = ["InverseSquareRoot"]
+
 
 @keras.saving.register_keras_serializable(package="tfk_transformer")
 class InverseSquareRoot(keras.optimizers.schedules.LearningRateSchedule):
