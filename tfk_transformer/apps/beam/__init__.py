@@ -1,5 +1,5 @@
-"""Translation on many machines with Apache Beam.
+"""Translation on many machines with Apache Beam. Needs the extra [beam] in an environment of its
+own.
 
-Needs the extra [beam] in an environment of its own. Imports `export/runtime/`, `formats`, `text`
-and the options of `apps/cli`.
+Imports `export/runtime/`, `formats`, `text` and the options of `apps/cli`.
 """
