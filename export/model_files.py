@@ -161,10 +161,9 @@ def export_onnx_int8(translator: Translator, folder: Path, expected: ExpectedRes
         files = _write_onnx(models, folder, translator, profile="int8", kept_float32=kept_float32)
         models.clear()
         expected.collect_garbage()
-        translate = _translating(
-            folder / file_names.with_profile(file_names.TRANSLATE_FILE, "int8")
-        )
-        translations = translate(expected.beam_texts, **expected.searches[1].settings)
+        file = folder / file_names.with_profile(file_names.TRANSLATE_FILE, "int8")
+        # The translator is not kept: no file may be open when the metadata is added.
+        translations = _translating(file)(expected.beam_texts, **expected.searches[1].settings)
         texts = [translation.text for translation in translations]
         bleu = parity.agreement(expected.beam_translations, texts)
         best_bleu = max(best_bleu, bleu)
