@@ -69,7 +69,7 @@ def commands(given: argparse.Namespace, texts: Path, output: Path) -> dict[str, 
         "--beam-size",
         str(given.beam_size),
     ]
-    beam = [sys.executable, "-m", "tfk_transformer.apps.beam", *files]
+    beam = [sys.executable, "-m", "tfk_transformer.beam", *files]
     alone = [sys.executable, "-c", ALONE, str(given.model), str(texts)]
     return {
         "Beam, 1 worker": [*beam, *WORKERS, "1"],

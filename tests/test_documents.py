@@ -273,7 +273,8 @@ LONG = [
 BACKENDS = {"docs/scaling.md": "jax"}  # where the page says so
 
 
-IN_BEAM = ("tfk_transformer.apps.beam", "pyspark", "import ray")  # what runs in .venv-beam
+# What runs in .venv-beam.
+IN_BEAM = ("tfk_transformer.beam", "tfk_transformer.apps.beam", "pyspark", "import ray")
 
 
 needs_ctranslate2 = pytest.mark.skipif(

@@ -68,7 +68,7 @@ for arguments in json.loads(sys.argv[1]):
 
 
 def beam(*arguments, python=PYTHON):
-    command = [python, "-m", "tfk_transformer.apps.beam", *map(str, arguments)]
+    command = [python, "-m", "tfk_transformer.beam", *map(str, arguments)]
     return subprocess.run(command, capture_output=True, text=True, timeout=300)
 
 
