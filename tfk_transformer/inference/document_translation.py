@@ -1,6 +1,6 @@
 """The road of a document: the sentences of its format, and their best translations."""
 
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, TypeVar, cast
 
 from tfk_transformer.formats.registry import check_document_format, check_document_options, read
 from tfk_transformer.runtime_environment import with_install_line
@@ -8,7 +8,7 @@ from tfk_transformer.text.alignment import TranslatedText
 from tfk_transformer.text.languages import language_code
 from tfk_transformer.text.outcome import Outcome, Refused, check_texts
 from tfk_transformer.text.results import Translation
-from tfk_transformer.text.road import Road, Sentences
+from tfk_transformer.text.road import Road, Sentences, advance
 
 if TYPE_CHECKING:
     from tfk_transformer.formats.documents.results import DocumentTranslation
@@ -76,21 +76,18 @@ def _best_hypotheses(translating: "Translating[T]", layer: int | None) -> Road[T
 
     An answer is None for a sentence that is too long.
     """
-    try:
-        request = next(translating)
-        while True:
-            best: list[TranslatedText | None] = []
-            size = MAX_ALIGNED_TEXTS if request.attention else max(1, len(request.texts))
-            for first in range(0, len(request.texts), size):
-                part = slice(first, first + size)
-                outcomes = yield Sentences(
-                    request.texts[part], request.prefixes[part], request.attention
-                )
-                best += [_average_heads(outcome, layer) for outcome in outcomes]
-            request = translating.send(best)
-    except StopIteration as end:
-        result: T = end.value
-        return result
+    request, result = advance(translating, None)
+    while request is not None:
+        best: list[TranslatedText | None] = []
+        size = MAX_ALIGNED_TEXTS if request.attention else max(1, len(request.texts))
+        for first in range(0, len(request.texts), size):
+            part = slice(first, first + size)
+            outcomes = yield Sentences(
+                request.texts[part], request.prefixes[part], request.attention
+            )
+            best += [_average_heads(outcome, layer) for outcome in outcomes]
+        request, result = advance(translating, best)
+    return cast(T, result)
 
 
 def _average_heads(outcome: Outcome[Translation], layer: int | None) -> TranslatedText | None:

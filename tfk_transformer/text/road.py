@@ -12,6 +12,8 @@ from tfk_transformer.text.outcome import Outcome
 from tfk_transformer.text.results import Translation
 
 T = TypeVar("T")
+Ask = TypeVar("Ask")
+Answer = TypeVar("Answer")
 
 
 class Sentences(NamedTuple):
@@ -26,15 +28,13 @@ Outcomes: TypeAlias = Sequence[Outcome[Translation]]
 Road: TypeAlias = Generator[Sentences, Outcomes, T]
 
 
-def advance(road: Road[T], outcomes: Outcomes | None) -> tuple[Sentences | None, T | None]:
-    """Return the sentences of the next round, or None and the result at the end of the road.
+def advance(road: Generator[Ask, Answer, T], answer: Answer | None) -> tuple[Ask | None, T | None]:
+    """Return what a road asks for next, or None and the result at its end.
 
-    Args:
-        road: the road.
-        outcomes: the outcomes of the round before; None before the first round.
+    The `answer` is to what it asked for before; None at its start.
     """
     try:
-        return (next(road) if outcomes is None else road.send(outcomes)), None
+        return (next(road) if answer is None else road.send(answer)), None
     except StopIteration as end:
         return None, end.value
 

@@ -3,7 +3,7 @@
 import itertools
 from collections import Counter
 from collections.abc import Callable, Generator, Sequence
-from typing import NamedTuple, TypeAlias, TypeVar
+from typing import NamedTuple, TypeAlias, TypeVar, cast
 
 from tfk_transformer.formats.documents.items import (
     Document,
@@ -25,7 +25,7 @@ from tfk_transformer.formats.documents.verification import (
 from tfk_transformer.formats.documents.writing import PartWriter
 from tfk_transformer.formats.lines import one_line
 from tfk_transformer.text.alignment import Alignment, TranslatedText, align, split_copied_words
-from tfk_transformer.text.road import Sentences
+from tfk_transformer.text.road import Sentences, advance
 
 T = TypeVar("T")
 # Yields sentences, and receives the translation of each, None if it is too long for the model.
@@ -56,13 +56,10 @@ def translate(
             text is too long for the model.
     """
     sentences = translating(document, language)
-    try:
-        request = next(sentences)
-        while True:
-            request = sentences.send(run(request.texts, request.attention))
-    except StopIteration as end:
-        result: DocumentTranslation = end.value
-        return result
+    request, result = advance(sentences, None)
+    while request is not None:
+        request, result = advance(sentences, run(request.texts, request.attention))
+    return cast(DocumentTranslation, result)
 
 
 def translating(
