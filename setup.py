@@ -19,7 +19,7 @@ setup(
     packages=[*find_packages(include=["tfk_transformer", "tfk_transformer.*"]), *exported],
     package_dir={"tfk_transformer.export": "export"},
     package_data={
-        "tfk_transformer": ["py.typed", "apps/cli/start_commands/template/*"],
+        "tfk_transformer": ["py.typed", "apps/cli/commands/template/*"],
         "tfk_transformer.plots": ["explorer.html"],
         "tfk_transformer.export.to_onnx.templates": ["*.onnx"],
         "tfk_transformer.export.to_web": ["page/*"],

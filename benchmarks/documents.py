@@ -18,8 +18,8 @@ from engines.report import print_tables, processor
 
 import tfk_transformer
 from tfk_transformer import datasets
-from tfk_transformer.formats.documents.results import DocumentSentence
 from tfk_transformer.inference.base_translator import BaseTranslator
+from tfk_transformer.text.results import DocumentSentence
 
 PARAGRAPH = 10  # texts
 

@@ -198,16 +198,25 @@ def field_of_a_record(thing: griffe.Object) -> tuple[str | None, str]:
     call.
     """
     value = thing.value if thing.is_attribute and "property" not in thing.labels else None
-    if not isinstance(value, griffe.ExprCall) or str(value.function) not in ("Field", "_field"):
+    if not isinstance(value, griffe.ExprCall) or str(value.function) not in (
+        "Field",
+        "_field",
+        "option",
+    ):
         return (None if value is None else one_line(value)), ""
     named = {
         each.name: str(each.value)
         for each in value.arguments
         if isinstance(each, griffe.ExprKeyword)
     }
-    # Part, default, description of a recipe.
     placed = [str(each) for each in value.arguments if not isinstance(each, griffe.ExprKeyword)]
-    named |= dict(zip(("part", "default", "description"), placed, strict=False))
+    # The options of a recipe begin with a part.
+    names = (
+        ("default", "description")
+        if str(value.function) == "option"
+        else ("part", "default", "description")
+    )
+    named |= dict(zip(names, placed, strict=False))
     default = named.get("default")
     return (None if default in (None, "...") else default), ast.literal_eval(
         f"({named.get('description', repr(''))})"

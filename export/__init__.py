@@ -1,8 +1,6 @@
 """Export models to SavedModel and ONNX files, compare the files with the Keras model, and run them.
 
-The package, which is installed as `tfk_transformer.export`, can be called.
-`tfk_transformer.export(fitted, out, formats=None, node_modules=None, shortlist=None,
-calibrate=None)` writes the files of a translator or a classifier.
+The package, which is installed as `tfk_transformer.export`, can be called:
 `help(tfk_transformer.export.exporting.export)` describes the arguments.
 
 Imports all of the library except `cli`.
@@ -23,15 +21,13 @@ if TYPE_CHECKING:
     from tfk_transformer.pipelines.translator import Translator
 
 if __name__ != "tfk_transformer.export":
-    # In the root folder of the repository, `import export` would load the same files under a second
-    # name.
+    # In the repository, `import export` would load the same files under a second name.
     raise ImportError("import this package as 'tfk_transformer.export', not 'export'.")
 
 
 class _CallablePackage(ModuleType):
-    """A package that is also a function. Python looks for `__call__` in the class of a module, and
-    importing any module of the package replaces a function that the parent package has under its
-    name.
+    """A package that is also a function: Python looks for `__call__` in the class of a module, and
+    importing a module of the package would replace a function with its name in the parent package.
     """
 
     def __call__(
@@ -43,10 +39,8 @@ class _CallablePackage(ModuleType):
         shortlist: str | None = None,
         calibrate: str | None = None,
     ) -> Figures:
-        """Write a translator or a classifier as files; see `exporting.export`. TensorFlow is loaded
-        here, not on import.
-        """
-        from tfk_transformer.export.exporting import export
+        """Write a translator or a classifier as files; see `exporting.export`."""
+        from tfk_transformer.export.exporting import export  # loads TensorFlow
 
         return export(fitted, out, formats, node_modules, shortlist, calibrate)
 

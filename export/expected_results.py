@@ -10,17 +10,15 @@ import itertools
 import logging
 import math
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import numpy as np
 
 from tfk_transformer.config.search_settings import PENALTY_FORMS, SearchSettings, length_penalty
-from tfk_transformer.constants import PAD_ID
 from tfk_transformer.export import parity
 from tfk_transformer.export.parity import Figures, Searched
-from tfk_transformer.export.to_onnx.layer_operators.layer_nodes import PORTABLE, Profile
-from tfk_transformer.export.to_saved_model.shared_functions import (
+from tfk_transformer.export.to_saved_model.writer import (
     SharedFunctions,
     without_graph_optimizer,
 )
@@ -33,12 +31,11 @@ from tfk_transformer.pipelines.translator import Translator
 from tfk_transformer.text.results import Translation, decode
 
 Settings = Mapping[str, Any]
-# Takes source ids, prefix ids and settings.
-Generate = Callable[[np.ndarray, np.ndarray, Settings], Searched]
+Generate = Callable[[np.ndarray, np.ndarray, Settings], Searched]  # takes source and prefix ids
 Translate = Callable[..., list[Translation]]  # takes texts, and search settings by name
 
-# The number of probes in a batch for scoring and for onnxruntime. With all probes in one batch,
-# large models need several times the RAM.
+# Probes in a batch for scoring and for onnxruntime. With all probes in one batch, large models need
+# several times the RAM.
 PROBE_BATCH_SIZE = 32
 PREFIX_LENGTH = 2  # tokens of the forced prefixes
 PREFIX_PROBES = 16  # probes that are translated with a forced prefix
@@ -48,29 +45,16 @@ NO_PREFIX = np.zeros((1, 0), "int32")
 LOG = logging.getLogger(__name__)
 
 
-class ProbeSearch(NamedTuple):
-    """A search of the Keras model over some of the probes."""
-
-    rows: np.ndarray  # the indices of the probes
-    prefix_ids: np.ndarray  # forced prefixes, int32 (rows, P), or (1, 0) for none
-    settings: Settings
-    searched: Searched
-
-
 class ExpectedResults:
-    """The probe sentences of a translator, and the Keras model's results on them.
+    """The probe sentences of a translator, and the Keras model's results on them: translations
+    under each of `parity.probe_settings` and with a forced prefix, and the scores of translations.
 
-    The results are translations under each of `parity.probe_settings` and with a forced prefix, and
-    the scores of the translations. Greedy search and scoring run on all probes, and the search with
-    a forced prefix on `PREFIX_PROBES` of them. The beam search of a model with more than `LARGE`
-    parameters runs on `BEAM_PROBES`, since each probe takes seconds.
-
-    `profile` is the profile of float32 ONNX files; see `onnx_models.generate_graph`.
+    `traced` is an argument of `onnx_models.generate_graph`.
     """
 
-    def __init__(self, translator: Translator, profile: Profile | None = PORTABLE):
+    def __init__(self, translator: Translator, traced: bool = False):
         self.translator = translator
-        self.profile = profile
+        self.traced = traced
         tokenizer = translator.source_tokenizer
         # Shared with the SavedModel, so that each function is traced only once.
         self.functions = SharedFunctions(translator.functions)
@@ -82,44 +66,37 @@ class ExpectedResults:
         self.fitting = [row for row, length in enumerate(lengths) if length < self.ids.shape[1]]
         self.short_texts = [self.texts[row] for row in self.fitting]
         greedy, beam = parity.probe_settings(translator.search)
+        self.greedy_settings, self.beam_settings = greedy, beam
         self.is_large = translator.model.count_params() > LARGE
         every = np.arange(len(self.texts))
+        # In the beam search of a large model, each probe takes seconds.
         self.beam_rows = every[:BEAM_PROBES] if self.is_large else every
-        self.searches = [self._search(every, greedy), self._search(self.beam_rows, beam)]
+        self.greedy_search = self.generate(self.ids, NO_PREFIX, greedy)
+        self.beam_search = self.generate(self.ids[self.beam_rows], NO_PREFIX, beam)
         # Ids (N, T) of the best hypotheses: of greedy search, and of beam search where it ran.
-        self.greedy = self._best_hypotheses(self.searches[:1])
-        self.best = self._best_hypotheses(self.searches)
-        # The prefix of each probe is the beginning of another probe's translation.
+        self.greedy = self.greedy_search[0][:, 0]
+        ids, beam_ids = parity.pad_to_longest([self.greedy_search[0], self.beam_search[0]])
+        self.best = ids[:, 0]
+        self.best[self.beam_rows] = beam_ids[:, 0]
+        # Further greedy searches: rows, forced prefixes, and results. The prefix of each probe is
+        # the beginning of another probe's translation.
         prefix = np.roll(self.best[:PREFIX_PROBES, :PREFIX_LENGTH], 1, axis=0)
-        self.searches.append(self._search(every[:PREFIX_PROBES], greedy, prefix))
         too_long = np.setdiff1d(every, self.fitting)
-        if too_long.size:
-            self.searches.append(self._search(too_long, greedy))
+        self.more_searches = [
+            (rows, prefix_ids, self.generate(self.ids[rows], prefix_ids, greedy))
+            for rows, prefix_ids in ((every[:PREFIX_PROBES], prefix), (too_long, NO_PREFIX))
+            if rows.size
+        ]
         # With oneDNN, Grappler fuses products and masks of full passes, which takes three times as
         # long.
         with without_graph_optimizer():
             self.scores = self._scores(self.runtime)
         beam_fitting = [row for row in self.fitting if row in self.beam_rows]
         self.beam_texts = [self.texts[row] for row in beam_fitting]
-        beam_ids = self.best[beam_fitting].tolist()
-        self.beam_translations: list[str] = translator.target_tokenizer.decode(beam_ids)
+        beam_best = self.best[beam_fitting].tolist()
+        self.beam_translations: list[str] = translator.target_tokenizer.decode(beam_best)
         settings = [{**greedy, "probes": len(every)}, {**beam, "probes": len(self.beam_rows)}]
         self.agreed: Figures = {"sentences": len(self.texts), "settings": settings, "ids": "equal"}
-
-    def _search(
-        self, rows: np.ndarray, settings: Settings, prefix_ids: np.ndarray = NO_PREFIX
-    ) -> ProbeSearch:
-        searched = self.generate(self.ids[rows], prefix_ids, settings)
-        return ProbeSearch(rows, prefix_ids, settings, searched)
-
-    def _best_hypotheses(self, searches: Sequence[ProbeSearch]) -> np.ndarray:
-        """Return the best hypothesis of each probe's last search, int32 (N, T)."""
-        length = max(search.searched[0].shape[2] for search in searches)
-        best = np.full((len(self.texts), length), PAD_ID, "int32")
-        for rows, _, _, (ids, _) in searches:
-            best[rows] = PAD_ID
-            best[rows, : ids.shape[2]] = ids[:, 0]
-        return best
 
     def check(
         self,
@@ -147,35 +124,35 @@ class ExpectedResults:
         largest difference between scores.
         """
         LOG.info("compare %s with the Keras model: translations of texts", name)
-        ids, scores = self.searches[0].searched
-        expected = self.translator.target_tokenizer.decode(ids[self.fitting, 0].tolist())
-        translations = translate(self.short_texts, **self.searches[0].settings)
+        ids, scores = (part[self.fitting, 0] for part in self.greedy_search)
+        expected = self.translator.target_tokenizer.decode(ids.tolist())
+        translations = translate(self.short_texts, **self.greedy_settings)
         texts = [translation.text for translation in translations]
         parity.compare_texts(name, "translations", self.short_texts, expected, texts)
         text_scores = np.array([translation.score for translation in translations])
-        return parity.check_numbers(name, "scores", scores[self.fitting, 0], text_scores)
+        what = f"scores of {len(scores)} probe translations"
+        return parity.check_difference(name, what, scores, text_scores)
 
     def check_ids(self, name: str, generate: Generate) -> Figures:
         """Compare an artifact's translations of ids with the model's, and return the largest
-        difference between scores, and the number of ties.
+        difference between scores, and the number of ties, which are excluded.
 
-        Greedy translations are excluded: `check_texts` compares them. So are ties of the beam
-        search.
+        `check_texts` compares the greedy translations without a prefix.
         """
         LOG.info("compare %s with the Keras model: translations of ids", name)
-        differences = []
+        expected = self.beam_search
+        with self.first_runs():
+            results = generate(self.ids[self.beam_rows], NO_PREFIX, self.beam_settings)
         ties: list[int] = []
-        for search in self.searches[1:]:
-            expected = search.searched
+        if expected[1].shape == results[1].shape:
+            different = parity.different_rows(expected[0], results[0])
+            is_tie = functools.partial(self._is_tie, generate, results)
+            ties = list(itertools.takewhile(is_tie, different))
+            expected, results = (parity.without_rows(part, ties) for part in (expected, results))
+        differences = [parity.compare_ids(name, expected, results)]
+        for rows, prefix_ids, expected in self.more_searches:
             with self.first_runs():
-                results = generate(self.ids[search.rows], search.prefix_ids, search.settings)
-            same_shape = expected[1].shape == results[1].shape
-            if search is self.searches[1] and same_shape:  # the beam search
-                different = parity.different_rows(expected[0], results[0])
-                is_tie = functools.partial(self._is_tie, generate, results)
-                ties = list(itertools.takewhile(is_tie, different))
-                expected = parity.without_rows(expected, ties)
-                results = parity.without_rows(results, ties)
+                results = generate(self.ids[rows], prefix_ids, self.greedy_settings)
             differences.append(parity.compare_ids(name, expected, results))
         if ties:
             LOG.info("%s: rounding decides between hypotheses of %d probes", name, len(ties))
@@ -191,20 +168,19 @@ class ExpectedResults:
         scores where they differ for the first time. This is shown for the source alone, unless the
         model already gives the artifact's translation then.
         """
-        search = self.searches[1]
-        source_ids = self.ids[search.rows[[row]]]
+        source_ids = self.ids[self.beam_rows[[row]]]
         ids, scores = (part[[row]] for part in results)
-        model_ids, model_scores = self.generate(source_ids, NO_PREFIX, search.settings)
+        model_ids, model_scores = self.generate(source_ids, NO_PREFIX, self.beam_settings)
         if not parity.different_rows(model_ids, ids).size:
             return parity.scores_agree(model_scores, scores)
-        settings = SearchSettings(**search.settings)
+        settings = SearchSettings(**self.beam_settings)
         # Without this, a wrong token could have the score of the right one.
         if not parity.scores_agree(self._score_hypotheses(source_ids, ids[0], settings), scores[0]):
             return False
         for length in range(1, self.best.shape[1] + 1):
             # A search that ends at this length returns the hypotheses after this step.
             limits = {"min_length": min(settings.min_length, length), "max_length": length}
-            step = {**search.settings, "n_best": settings.beam_size, **limits}
+            step = {**self.beam_settings, "n_best": settings.beam_size, **limits}
             with self.first_runs():
                 ids, scores = generate(source_ids, NO_PREFIX, step)
             model_ids, model_scores = self.generate(source_ids, NO_PREFIX, step)
@@ -215,9 +191,8 @@ class ExpectedResults:
     def _score_hypotheses(
         self, source_ids: np.ndarray, target_ids: np.ndarray, settings: SearchSettings
     ) -> np.ndarray:
-        """Return the model's scores (n,) of hypotheses (n, T) of a source (1, S).
-
-        Of the settings, only the length penalty is used, and a shortlist is not.
+        """Return the model's scores (n,) of hypotheses (n, T) of a source (1, S). Only the length
+        penalty of the settings is used.
         """
         sources = np.repeat(source_ids, len(target_ids), axis=0)
         inputs = {"source_ids": sources, "target_ids": target_ids}
@@ -229,7 +204,7 @@ class ExpectedResults:
     def check_steps(self, name: str, runtime: TranslatorRuntime) -> None:
         """Compare the tokens of an artifact's decoding steps with the model's greedy search."""
         LOG.info("compare %s with the Keras model: decoding steps", name)
-        settings = SearchSettings(**self.searches[0].settings).as_arrays()
+        settings = SearchSettings(**self.greedy_settings).as_arrays()
         with self.first_runs():
             tokens = np.stack(list(next_tokens(runtime, self.ids, settings)), axis=1)  # (N, T)
         parity.check_tokens(name, self.greedy, tokens)
@@ -240,15 +215,12 @@ class ExpectedResults:
             return run_search(self.runtime, ids, settings, prefix_ids)
 
     def first_runs(self) -> contextlib.AbstractContextManager[None]:
-        """Return a context in which TensorFlow's functions start quickly."""
-        # Optimizing with Grappler takes as long as searching with a small model.
+        """Return a context without Grappler, which takes as long as a small model's search."""
         return without_graph_optimizer(self.is_large)
 
     def collect_garbage(self) -> None:
-        """Free the memory of the closed files of a large model.
-
-        Their objects are in cycles, and glibc keeps the memory that onnxruntime has freed: a
-        gigabyte for a file of 300 MB.
+        """Free the memory of a large model's closed files: their objects are in cycles, and glibc
+        keeps what onnxruntime has freed, a gigabyte for a file of 300 MB.
         """
         if self.is_large:
             gc.collect()
@@ -258,9 +230,8 @@ class ExpectedResults:
                     trim(0)
 
     def _scores(self, runtime: Runtime) -> list[list[np.ndarray]]:
-        """Return the outputs of `score_and_attend` for the best hypotheses, batch by batch.
-
-        A batch has targets of similar length, so that there is little padding.
+        """Return the outputs of `score_and_attend` for the best hypotheses, in batches of similar
+        length.
         """
         lengths = np.count_nonzero(self.best, axis=1)
         batches = np.array_split(np.argsort(lengths), math.ceil(len(lengths) / PROBE_BATCH_SIZE))
@@ -276,10 +247,7 @@ class ExpectedResults:
 
 
 def run_search(
-    runtime: Runtime,
-    ids: np.ndarray,
-    settings: Settings,
-    prefix_ids: np.ndarray = NO_PREFIX,
+    runtime: Runtime, ids: np.ndarray, settings: Settings, prefix_ids: np.ndarray = NO_PREFIX
 ) -> Searched:
     """Search with these settings, and return the ids and the scores of the translations."""
     scalars = SearchSettings(**settings).as_arrays()
@@ -288,12 +256,10 @@ def run_search(
 
 
 class ExpectedLabels:
-    """The probe texts of a classifier, and the labels and probabilities that the Keras model gives
-    them. `profile` is as in `ExpectedResults`.
-    """
+    """The probe texts of a classifier, and the Keras model's labels and probabilities of them."""
 
-    def __init__(self, classifier: TextClassifier, profile: Profile | None = PORTABLE):
-        self.profile = profile
+    def __init__(self, classifier: TextClassifier, traced: bool = False):
+        self.traced = traced
         self.texts = parity.probe_texts(classifier.probes, classifier.tokenizer)
         self.ids = parity.probe_ids(
             self.texts, classifier.tokenizer, classifier.model.config.max_length
@@ -305,8 +271,9 @@ class ExpectedLabels:
         """Compare an artifact's results with the model's, and return the parity figures."""
         labels, *probabilities = self._run(runtime)
         parity.compare_texts(name, "labels", self.texts, self.labels, labels)
+        what = f"probabilities of {len(self.texts)} probe texts"
         differences = [
-            parity.check_probabilities(name, *pair)
+            parity.check_difference(name, what, *pair, parity.PROBABILITY_TOLERANCE)
             for pair in zip(self.probabilities, probabilities, strict=True)
         ]
         return {"largest_probability_difference": max(differences)}

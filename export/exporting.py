@@ -1,6 +1,4 @@
-"""Export a translator or a classifier: write its files, compare them with the model, and move them
-to their final path only if they agree.
-"""
+"""Export a model: write its files, and move them to their path if they agree with the model."""
 
 import contextlib
 import errno
@@ -20,28 +18,25 @@ from tfk_transformer.export.expected_results import LARGE, ExpectedLabels, Expec
 from tfk_transformer.export.formats import (
     CLASSIFIER_FORMATS,
     DEFAULT_TRANSLATOR_FORMATS,
-    FORMAT_BY_NAME,
-    FORMATS,
     INT8_FORMATS,
-    KERAS_CLASSIFIER_FORMATS,
-    KERAS_TRANSLATOR_FORMATS,
+    OWN_LAYER_FORMATS,
     SHORTLIST_FORMATS,
     TRANSLATOR_FORMATS,
-    WEB_FORMATS,
+    WEB_SOURCES,
     check_formats,
     check_out,
     check_own_layers,
     check_packages,
     check_shortlist,
+    keras_formats,
     load_writer,
 )
 from tfk_transformer.export.parity import Figures
 from tfk_transformer.export.runtime.sessions import check_int8_version
-from tfk_transformer.export.to_onnx.layer_operators.layer_nodes import PORTABLE, Profile
 from tfk_transformer.export.to_web import web_files
 from tfk_transformer.export.to_web.npm_packages import find_packages
 from tfk_transformer.importing.marian_files.shortlist import read_marian_shortlist
-from tfk_transformer.models.reproduction.difference import difference_from
+from tfk_transformer.models.reproduction import difference_from
 from tfk_transformer.pipelines.licenses import warn_of_license
 from tfk_transformer.pipelines.text_classifier import TextClassifier
 from tfk_transformer.pipelines.translator import Translator
@@ -116,11 +111,11 @@ def export(
         warn_of_license(fitted.origin)
     with lock(out):
         check_out(out)
-        requested, profile = _check(fitted, formats, shortlist, calibrate)
+        requested, traced = _check(fitted, formats, shortlist, calibrate)
         if isinstance(fitted, TextClassifier):
-            return _write(fitted.in_float32(), Path(out), requested, profile)
+            return _write(fitted.in_float32(), Path(out), requested, traced)
         packages = None
-        if set(requested) & set(WEB_FORMATS):
+        if set(requested) & set(WEB_SOURCES):
             web_files.check_web(fitted)
             packages = find_packages(node_modules)
         if calibrate is not None:
@@ -129,7 +124,7 @@ def export(
         translator = fitted.in_float32()
         if shortlist is not None:
             translator = with_shortlist(translator, shortlist)
-        return _write(translator, Path(out), requested, profile, packages)
+        return _write(translator, Path(out), requested, traced, packages)
 
 
 def _check(
@@ -137,9 +132,9 @@ def _check(
     formats: Sequence[str] | None,
     shortlist: str | None,
     calibrate: str | None,
-) -> tuple[Sequence[str], Profile | None]:
-    """Refuse what cannot be exported. Return the requested formats, and the profile of float32 ONNX
-    files: None if the layers are not this package's.
+) -> tuple[Sequence[str], bool]:
+    """Refuse what cannot be exported. Return the formats, and whether ONNX files need traced
+    layers, since the layers are not this package's.
     """
     if not isinstance(fitted, (Translator, TextClassifier)):
         raise ValueError(
@@ -165,7 +160,7 @@ def _check(
     check_packages(requested)
     for name in set(requested) & set(INT8_FORMATS):
         check_int8_version(name)
-    return requested, PORTABLE if difference is None else None
+    return requested, difference is not None
 
 
 def export_one(
@@ -177,9 +172,7 @@ def export_one(
     """Write one file or folder, with the arguments of `keras.Model.export`; see
     `SavedAsBundle.export`.
     """
-    supported = (
-        KERAS_TRANSLATOR_FORMATS if isinstance(fitted, Translator) else KERAS_CLASSIFIER_FORMATS
-    )
+    supported = keras_formats(is_classifier=isinstance(fitted, TextClassifier))
     if not isinstance(format, str) or format not in supported:
         raise ValueError(
             f"format: expected one of {', '.join(supported)}, got "
@@ -221,28 +214,27 @@ def _write(
     fitted: Translator | TextClassifier,
     out: Path,
     formats: Sequence[str],
-    profile: Profile | None,
+    traced: bool,
     npm_packages: Path | None = None,
 ) -> Figures:
-    """Write all formats into a new folder, compare them, and return the parity figures."""
+    """Write all formats into a new folder, and return the parity figures."""
     with _exact_float32(), _pause_gc(fitted), _new_folder(out) as folder:
         LOG.info("run the Keras model on the probe sentences")
         if isinstance(fitted, TextClassifier):
-            labels = ExpectedLabels(fitted, profile)
-            figures = {**labels.agreed, **_write_formats(fitted, folder, formats, labels)}
+            labels = ExpectedLabels(fitted, traced)
+            figures = labels.agreed | _write_formats(fitted, folder, formats, labels)
         else:
-            expected = ExpectedResults(fitted, profile)
+            expected = ExpectedResults(fitted, traced)
             written = _write_formats(fitted, folder, formats, expected)
             if npm_packages:
-                pages = [name for name in WEB_FORMATS if name in formats]
+                pages = [name for name in WEB_SOURCES if name in formats]
                 written |= web_files.write_web(
                     fitted, folder, expected, pages, npm_packages, written
                 )
             # 8-bit files and the folders for other libraries are compared differently, and have
             # separate figures.
-            selected = [FORMAT_BY_NAME[name] for name in formats]
             figures = {
-                **(expected.agreed if any(format.is_exact for format in selected) else {}),
+                **(expected.agreed if set(formats) & set(OWN_LAYER_FORMATS) else {}),
                 **shortlist_metadata(fitted.shortlist),
                 **calibration_metadata(fitted.calibration),
                 "sentences": len(expected.texts),
@@ -260,28 +252,23 @@ def _write_formats(
     expected: ExpectedResults | ExpectedLabels,
 ) -> Figures:
     """Run the writer of each requested format that has one; return the figures by format."""
-    attribute = "classifier_writer" if isinstance(fitted, TextClassifier) else "writer"
-    writers = {
-        format.name: getattr(format, attribute) for format in FORMATS if format.name in formats
-    }
-    selected = [(name, writer) for name, writer in writers.items() if writer]
+    is_classifier = isinstance(fitted, TextClassifier)
+    selected = [name for name in TRANSLATOR_FORMATS if name in formats and name not in WEB_SOURCES]
     written = {}
-    for number, (name, writer) in enumerate(selected, 1):
+    for number, name in enumerate(selected, 1):
         if fitted.model.count_params() > LARGE:
             # Graphs are in reference cycles. Without a collection, the graphs of the previous
             # format would keep their copies of the weights in memory.
             gc.collect()
         LOG.info("write %s (format %d of %d)", name, number, len(selected))
-        written[name] = load_writer(writer)(fitted, folder, expected)
+        written[name] = load_writer(name, is_classifier)(fitted, folder, expected)
     return written
 
 
 @contextlib.contextmanager
 def _pause_gc(fitted: Translator | TextClassifier) -> Iterator[None]:
-    """Disable the garbage collector in this block, if the copies of the model's weights are small.
-
-    Tracing creates hundreds of thousands of objects that stay alive, and each collection visits
-    all of them.
+    """Disable the garbage collector in this block, if the copies of the model's weights are small:
+    tracing creates hundreds of thousands of objects that stay alive and are visited each time.
     """
     was_enabled = gc.isenabled()
     if fitted.model.count_params() <= LARGE:
@@ -313,9 +300,8 @@ def _new_folder(out: Path) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def _exact_float32() -> Iterator[None]:
-    """Multiply in full float32 on GPUs in this block.
-
-    By default, TensorFlow rounds factors to 10 bits on GPUs, and ONNX files would seem to differ.
+    """Multiply in full float32 in this block. On GPUs, TensorFlow rounds factors to 10 bits by
+    default, and ONNX files would seem to differ.
     """
     import tensorflow as tf
 

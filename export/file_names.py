@@ -1,7 +1,4 @@
-"""The names of the files and folders that an export writes.
-
-This module imports nothing, so that every runtime can use it.
-"""
+"""The names of the files and folders that an export writes, for every runtime."""
 
 PARITY_FILE = "parity.json"
 SAVED_MODEL_FOLDER = "saved_model"  # a folder
@@ -32,7 +29,7 @@ CLASSIFY_FILE = "classify.onnx"
 
 def with_profile(name: str, profile: str) -> str:
     """Return a file's name in another profile: `translate.int8.onnx` for "int8"."""
-    return f"{name.removesuffix('.onnx')}.{profile}.onnx"
+    return f"{name.removesuffix('.onnx')}.{profile}.onnx" if profile else name
 
 
 def external_weights(name: str) -> str:

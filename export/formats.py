@@ -1,115 +1,58 @@
-"""The formats of an export, and checks of its arguments.
+"""The formats of an export, and checks of its arguments, without TensorFlow and Keras."""
 
-This module loads neither TensorFlow nor Keras.
-"""
-
-import importlib
 import importlib.util
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from tfk_transformer.config.words import unknown_names
 from tfk_transformer.export import file_names
 from tfk_transformer.runtime_environment import check_tensorflow_text, with_install_line
 
+# The file or folder of each format that opens as a translator, and as a classifier. "": several
+# files that are used together.
+RESULTS = {
+    "saved_model": file_names.SAVED_MODEL_FOLDER,
+    "onnx": file_names.TRANSLATE_FILE,
+    "onnx_steps": "",
+    "onnx_int8": file_names.with_profile(file_names.TRANSLATE_FILE, "int8"),
+    "ctranslate2": file_names.CTRANSLATE2_FOLDER,
+    "huggingface": file_names.HUGGINGFACE_FOLDER,
+    "web": file_names.WEB_FOLDER,
+    "web_int8": file_names.WEB_INT8_FOLDER,
+}
+CLASSIFIER_RESULTS = {
+    "saved_model": file_names.SAVED_MODEL_FOLDER,
+    "onnx": file_names.CLASSIFY_FILE,
+}
+# Web folders need npm packages, and are made from the files of another format.
+WEB_SOURCES = {"web": "onnx", "web_int8": "onnx_int8"}
 
-class Format(NamedTuple):
-    """An export format. A new format needs a record in `FORMATS` and a writer."""
-
-    name: str
-    # The file or folder to open as a translator, and the one to open as a classifier. "": none, or
-    # several files that are used together.
-    result: str
-    classifier_result: str = ""
-    # MODULE:FUNCTION in this package; see `load_writer`. A web folder has no writer: it is made
-    # from the files of the format `web_source`.
-    writer: str = ""
-    web_source: str = ""
-    takes_shortlist: bool = False
-
-    @property
-    def classifier_writer(self) -> str:
-        """The writer for classifiers, in the form of `writer`."""
-        if not self.classifier_result:
-            return ""
-        return self.writer.replace(":export_", ":export_classifier_")
-
-    @property
-    def has_int8_weights(self) -> bool:
-        """Whether translations may differ from the Keras model's."""
-        return self.name.endswith("_int8")
-
-    @property
-    def is_exact(self) -> bool:
-        """Whether the files compute what the Keras model computes, whatever its layers are.
-
-        Files with 8-bit weights and folders of other libraries have only this package's layers.
-        """
-        return not (self.has_int8_weights or self.writer.startswith("library_files:"))
-
-
-FORMATS = (
-    Format(
-        "saved_model",
-        file_names.SAVED_MODEL_FOLDER,
-        file_names.SAVED_MODEL_FOLDER,
-        "model_files:export_saved_model",
-    ),
-    Format(
-        "onnx",
-        file_names.TRANSLATE_FILE,
-        file_names.CLASSIFY_FILE,
-        "model_files:export_onnx",
-        takes_shortlist=True,
-    ),
-    Format("onnx_steps", "", writer="model_files:export_onnx_steps"),
-    Format(
-        "onnx_int8",
-        file_names.with_profile(file_names.TRANSLATE_FILE, "int8"),
-        writer="model_files:export_onnx_int8",
-        takes_shortlist=True,
-    ),
-    Format(
-        "ctranslate2",
-        file_names.CTRANSLATE2_FOLDER,
-        writer="library_files:export_ctranslate2",
-        takes_shortlist=True,
-    ),
-    Format("huggingface", file_names.HUGGINGFACE_FOLDER, writer="library_files:export_huggingface"),
-    Format("web", file_names.WEB_FOLDER, web_source="onnx", takes_shortlist=True),
-    Format("web_int8", file_names.WEB_INT8_FOLDER, web_source="onnx_int8", takes_shortlist=True),
-)
-FORMAT_BY_NAME = {format.name: format for format in FORMATS}
-
-TRANSLATOR_FORMATS = tuple(FORMAT_BY_NAME)
-CLASSIFIER_FORMATS = tuple(format.name for format in FORMATS if format.classifier_writer)
+TRANSLATOR_FORMATS = tuple(RESULTS)
+CLASSIFIER_FORMATS = tuple(CLASSIFIER_RESULTS)
 DEFAULT_TRANSLATOR_FORMATS = ("saved_model", "onnx", "onnx_steps")
-SHORTLIST_FORMATS = tuple(format.name for format in FORMATS if format.takes_shortlist)
-OWN_LAYER_FORMATS = tuple(format.name for format in FORMATS if format.is_exact)
-INT8_FORMATS = tuple(format.name for format in FORMATS if format.has_int8_weights)
-WEB_FORMATS = tuple(format.name for format in FORMATS if format.web_source)  # need npm packages
-
-# The formats of the method `export`. Keys are the names that Keras uses; values are the name of the
-# format here, and the file or folder of the format that becomes the result.
-KERAS_NAMES = {"saved_model": "tf_saved_model"}
-KERAS_TRANSLATOR_FORMATS = {
-    KERAS_NAMES.get(format.name, format.name): (format.name, format.result)
-    for format in FORMATS
-    if format.result
-}
-KERAS_CLASSIFIER_FORMATS = {
-    KERAS_NAMES.get(format.name, format.name): (format.name, format.classifier_result)
-    for format in FORMATS
-    if format.classifier_result
-}
+SHORTLIST_FORMATS = ("onnx", "onnx_int8", "ctranslate2", "web", "web_int8")
+INT8_FORMATS = ("onnx_int8", "web_int8")  # translations may differ from the Keras model's
+LIBRARY_FORMATS = ("ctranslate2", "huggingface")
+# The files compute what the Keras model computes, whatever its layers are.
+OWN_LAYER_FORMATS = ("saved_model", "onnx", "onnx_steps", "web")
 
 
-def load_writer(writer: str) -> Callable[..., dict[str, Any]]:
-    """Return the function of a `Format.writer`; see `model_files`."""
-    module, function = writer.split(":")
-    return getattr(importlib.import_module(f"tfk_transformer.export.{module}"), function)
+def keras_formats(is_classifier: bool) -> dict[str, tuple[str, str]]:
+    """Return the formats of the method `export`, by the name that Keras uses: the name here, and
+    the file or folder that becomes the result.
+    """
+    results = CLASSIFIER_RESULTS if is_classifier else RESULTS
+    names = {name: "tf_saved_model" if name == "saved_model" else name for name in results}
+    return {names[name]: (name, result) for name, result in results.items() if result}
+
+
+def load_writer(name: str, is_classifier: bool = False) -> Callable[..., dict[str, Any]]:
+    """Return the writer of a format that is not a web folder; see `model_files`."""
+    home = "library_files" if name in LIBRARY_FORMATS else "model_files"
+    module = importlib.import_module(f"tfk_transformer.export.{home}")
+    return getattr(module, f"export_classifier_{name}" if is_classifier else f"export_{name}")
 
 
 def check_formats(
@@ -126,10 +69,7 @@ def check_formats(
 
 
 def check_shortlist(formats: Sequence[str] | None, architecture: str) -> None:
-    """Refuse a model of an architecture without shortlists, and formats without them.
-
-    None stands for `SHORTLIST_FORMATS[:1]`.
-    """
+    """Refuse an architecture and formats without shortlists; None is `SHORTLIST_FORMATS[:1]`."""
     if architecture not in ("encoder_decoder", "ensemble"):
         raise ValueError(
             "shortlist: expected a model that translates, got architecture "
@@ -143,10 +83,8 @@ def check_shortlist(formats: Sequence[str] | None, architecture: str) -> None:
 
 
 def check_own_layers(formats: Sequence[str], difference: str) -> None:
-    """Refuse formats that have only this package's own layers, for a model with other layers.
-
-    `difference` is a result of `reproduction.difference.difference_from`. tf2onnx, which converts
-    other layers, must be installed.
+    """Refuse formats that have only this package's layers, and a missing tf2onnx, which converts
+    other layers. `difference` is a result of `reproduction.difference.difference_from`.
     """
     if unsupported := [name for name in formats if name not in OWN_LAYER_FORMATS]:
         raise ValueError(

@@ -1,14 +1,12 @@
-"""Describe bundles, SavedModels and ONNX files: signatures, sizes, configuration and parity
-figures, without running them.
-"""
+"""Describe files of models without running them."""
 
 import itertools
+import math
 import os
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-import numpy as np
 import onnx_ir as ir
 
 from tfk_transformer.config.search_settings import SETTING_DTYPES
@@ -20,10 +18,9 @@ from tfk_transformer.export.to_onnx.conversion import quietly
 from tfk_transformer.inference.signatures import PREFIX, PREFIX_IDS
 
 if TYPE_CHECKING:
-    from tensorflow.core.protobuf.meta_graph_pb2 import TensorInfo
+    from tensorflow.core.protobuf.meta_graph_pb2 import MetaGraphDef, TensorInfo
 
-# JSON values by name. They are Any, since each kind of file has different values.
-Description: TypeAlias = dict[str, Any]
+Description: TypeAlias = dict[str, Any]  # JSON values, of which each kind of file has others
 
 WEIGHT_DTYPES = ("FLOAT", "FLOAT16", "BFLOAT16", "DOUBLE", "INT8", "UINT8")
 
@@ -54,12 +51,12 @@ def inspect(path: str | os.PathLike[str]) -> Description:
 
 
 def _onnx(path: Path) -> Description:
-    """Describe an ONNX file with onnx-ir, which runs nothing and does not read external weights."""
+    """Describe an ONNX file with onnx-ir, which does not read external weights."""
     try:
         with quietly("onnx_ir.serde"):  # as in `onnx_file`
             model = ir.load(path)
     except Exception as error:
-        # The exceptions of protobuf, onnx and onnx-ir have no common base class but Exception.
+        # The exceptions of protobuf, onnx and onnx-ir have no other common base class.
         raise ValueError(
             f"FILE: expected {MODEL_PATHS}, got {path}, which does not load: "
             f"{str(error).splitlines()[0]}"
@@ -84,6 +81,9 @@ def _describe_onnx(path: Path, model: ir.Model, metadata: Description) -> Descri
     by_graph = (part.initializers.values() for part in (graph, *graph.subgraphs()))
     constants = itertools.chain.from_iterable(by_graph)
     tensors = [value.const_value for value in constants if not value.is_graph_input()]
+    loops = (node for node in graph.all_nodes() if node.op_type == "Loop")
+    bodies = (loop.attributes["body"].as_graph() for loop in loops)
+    op_types = [[node.op_type for node in body.all_nodes()] for body in bodies]  # with branches
     signature = {
         "inputs": [_onnx_tensor(value) for value in graph.inputs],
         "outputs": [_onnx_tensor(value) for value in graph.outputs],
@@ -101,7 +101,9 @@ def _describe_onnx(path: Path, model: ir.Model, metadata: Description) -> Descri
             },
             "ir_version": model.ir_version,
             "nodes": sum(1 for _ in graph.all_nodes()),
-            "nodes_in_the_innermost_loop": _nodes_in_a_step(graph),
+            "nodes_in_the_innermost_loop": max(
+                (len(names) for names in op_types if "Loop" not in names), default=None
+            ),
             "special_ids": metadata.get("ids"),
             **{name: metadata[name] for name in sorted(set(metadata) - _SEPARATE)},
         },
@@ -121,18 +123,14 @@ def _onnx_tensor(value: ir.Value) -> Description:
     dtype = "string" if value.dtype.name == "STRING" else value.dtype.numpy().name
     tensor: Description = {"name": value.name, "dtype": dtype, "shape": shape}
     if value.const_value is not None:
-        tensor["default"] = _plain(value.const_value.numpy())
+        default = value.const_value.numpy()
+        if default.dtype.kind == "f":
+            tensor["default"] = float(str(default))  # 0.6 for a float32, not 0.6000000238
+        elif default.dtype.kind in "OS":
+            tensor["default"] = [text.decode() for text in default]
+        else:
+            tensor["default"] = default.tolist()
     return tensor
-
-
-def _plain(array: np.ndarray) -> int | float | list[Any]:
-    """Return a scalar or a list for JSON.
-
-    A float32 of 0.6 becomes 0.6, not 0.6000000238. Texts are decoded.
-    """
-    if array.dtype.kind == "f":
-        return float(str(array))
-    return [text.decode() for text in array] if array.dtype.kind in "OS" else array.tolist()
 
 
 def _onnx_files(path: Path, tensors: Iterable[ir.TensorProtocol]) -> dict[str, int]:
@@ -152,43 +150,29 @@ def _onnx_files(path: Path, tensors: Iterable[ir.TensorProtocol]) -> dict[str, i
     return sizes
 
 
-def _nodes_in_a_step(graph: ir.Graph) -> int | None:
-    """Return the number of nodes in the largest innermost loop, which is a decoding step.
-
-    Nodes of branches are included.
-    """
-    loops = (node for node in graph.all_nodes() if node.op_type == "Loop")
-    bodies = (loop.attributes["body"].as_graph() for loop in loops)
-    op_types = [[node.op_type for node in body.all_nodes()] for body in bodies]
-    return max((len(names) for names in op_types if "Loop" not in names), default=None)
-
-
 def _saved_model(path: Path) -> Description:
-    """Describe a SavedModel from its protobuf and the index of its weights, without loading it."""
+    """Describe a SavedModel from its protobuf and the index of its weights."""
     import tensorflow as tf
     from google.protobuf.message import DecodeError
     from tensorflow.core.protobuf import saved_model_pb2
 
-    from tfk_transformer.export.runtime.saved_model_runtime import stored_config
-
     try:
         saved = saved_model_pb2.SavedModel.FromString((path / "saved_model.pb").read_bytes())
         (content,) = saved.meta_graphs
-        config = stored_config(content)
+        config = _stored_config(content)
         weights = tf.train.load_checkpoint(str(path / "variables" / "variables"))
     except (DecodeError, LookupError, ValueError, tf.errors.OpError) as error:
         raise ValueError(
             f"FILE: the SavedModel {path} does not load: {str(error).splitlines()[0]}"
         ) from None
     dtypes = weights.get_variable_to_dtype_map()
+    shapes = weights.get_variable_to_shape_map()
     figures = _read_parity(path)
     common = {name: value for name, value in figures.items() if not isinstance(value, dict)}
     return {
         "files": _sizes(path),
         "parameters": sum(
-            int(np.prod(shape))
-            for name, shape in weights.get_variable_to_shape_map().items()
-            if dtypes[name].is_floating
+            math.prod(shape) for name, shape in shapes.items() if dtypes[name].is_floating
         ),
         "signatures": {
             name: {"inputs": _tf_tensors(value.inputs), "outputs": _tf_tensors(value.outputs)}
@@ -204,11 +188,27 @@ def _saved_model(path: Path) -> Description:
     }
 
 
+def _stored_config(content: "MetaGraphDef") -> Description | None:
+    """Return the model's configuration in a SavedModel: the constant of its function `config`."""
+    nodes = content.object_graph_def.nodes
+    names = {
+        name
+        for child in (nodes[0].children if nodes else ())
+        if child.local_name == "config"
+        for name in nodes[child.node_id].function.concrete_functions
+    }
+    for function in content.graph_def.library.function:
+        if function.signature.name in names:
+            constants = [node for node in function.node_def if node.op == "Const"]
+            text = constants[0].attr["value"].tensor.string_val[0]
+            return parse_json_object(text, "the configuration")
+    return None
+
+
 def _library(path: Path) -> Description:
-    """Describe an exported folder for another library from its description file."""
-    description = _read_description(
-        path / file_names.EXPORTED, version=str, parameters=int, config=dict
-    )
+    """Describe an exported folder for another library."""
+    types = {"version": str, "parameters": int, "config": dict}
+    description = _read_description(path / file_names.EXPORTED, **types)
     is_ctranslate2 = (path / "model.bin").is_file()
     format = file_names.CTRANSLATE2_FOLDER if is_ctranslate2 else file_names.HUGGINGFACE_FOLDER
     return {
@@ -226,15 +226,9 @@ def _library(path: Path) -> Description:
 
 def _web(path: Path) -> Description:
     """Describe a web folder from its description file."""
-    description = _read_description(
-        path / file_names.PAGE_DESCRIPTION,
-        version=str,
-        int8=bool,
-        parameters=int,
-        files=dict,
-        config=dict,
-        parity=dict,
-    )
+    types = {"version": str, "int8": bool, "parameters": int}
+    dicts = dict.fromkeys(("files", "config", "parity"), dict)
+    description = _read_description(path / file_names.PAGE_DESCRIPTION, **types, **dicts)
     return {
         "files": _sizes(path),
         "facts": {
@@ -250,7 +244,7 @@ def _web(path: Path) -> Description:
 
 
 def _read_description(file: Path, **types: type) -> Description:
-    """Return the description that an export wrote into a folder, with values of these types."""
+    """Return an exported folder's description, with values of these types."""
     description = read_json_object(file)
     if missing := [name for name in types if not isinstance(description.get(name), types[name])]:
         raise ValueError(
@@ -261,16 +255,13 @@ def _read_description(file: Path, **types: type) -> Description:
 
 
 def _read_parity(folder: Path) -> Description:
-    """Return the content of the `parity.json` next to an exported folder, or an empty record."""
+    """Return the content of the `parity.json` next to an exported folder, if there is one."""
     file = folder.parent / file_names.PARITY_FILE
     return read_json_object(file) if file.is_file() else {}
 
 
 def _tf_tensors(tensors: "Mapping[str, TensorInfo]") -> list[Description]:
-    """Describe the tensors of a signature: texts and ids, then prefixes, then settings.
-
-    A SavedModel stores them without an order.
-    """
+    """Describe a signature's tensors, which have no order: texts and ids, prefixes, settings."""
     import tensorflow as tf
 
     order = [PREFIX.name, PREFIX_IDS.name, *SETTING_DTYPES]

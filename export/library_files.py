@@ -10,7 +10,7 @@ import sentencepiece
 from keras import ops
 from sentencepiece.sentencepiece_model_pb2 import ModelProto
 
-from tfk_transformer.config.model_options import TransformerConfig
+from tfk_transformer.config.model_options import LANGUAGE_OPTIONS, TransformerConfig
 from tfk_transformer.config.search_settings import SearchSettings
 from tfk_transformer.constants import END_ID, PAD_ID, START_ID, UNKNOWN_ID, __version__
 from tfk_transformer.data.shortlist import shortlist_metadata
@@ -35,11 +35,10 @@ from tfk_transformer.pipelines.translator import Translator
 from tfk_transformer.runtime_environment import usable_processors
 from tfk_transformer.tokenizers.subword_tokenizer import SubwordTokenizer
 
-# Probes in a full pass. The logits of 8 targets of 256 tokens take 0.5 GB with 60,000 tokens in the
-# vocabulary.
+# Probes in a full pass. The logits of 8 targets of 256 tokens, with a vocabulary of 60,000, take
+# 0.5 GB.
 LIBRARY_BATCH_SIZE = 8
-# With a length penalty of 0, CTranslate2 continues after `beam_size` hypotheses are finished, but
-# this project's search stops.
+# With a length penalty of 0, CTranslate2 continues after `beam_size` hypotheses are finished.
 NO_LENGTH_PENALTY = 1e-6
 BEAMS = {"greedy search": 1, "beam search": 4}
 
@@ -47,30 +46,27 @@ BEAMS = {"greedy search": 1, "beam search": 4}
 def check_counterparts(translator: Translator, formats: Sequence[str]) -> None:
     """Refuse a translator that the libraries of these formats do not support."""
     family = _huggingface_family(translator)
+    hugging_face_problems = m2m100_problems if family == "M2M100" else marian_problems
     libraries = {
         "ctranslate2": ("CTranslate2", _ctranslate2_problems),
-        "huggingface": (
-            f"{family} of Hugging Face",
-            m2m100_problems if family == "M2M100" else marian_problems,
-        ),
+        "huggingface": (f"{family} of Hugging Face", hugging_face_problems),
     }
-    checked = {name: find(translator) for name, (_, find) in libraries.items() if name in formats}
-    problems = {name: messages for name, messages in checked.items() if messages}
+    problems = {
+        name: f"options that {library} does not support: {'; '.join(messages)}"
+        for name, (library, find) in libraries.items()
+        if name in formats and (messages := find(translator))
+    }
     if problems:
-        got = ", and ".join(
-            f"options that {libraries[name][0]} does not support: {'; '.join(messages)}"
-            for name, messages in problems.items()
-        )
         raise ValueError(
             f"formats: expected a model with options that exist in {' and '.join(problems)}, got "
-            f"{got}. Nothing was written."
+            f"{', and '.join(problems.values())}. Nothing was written."
         )
 
 
 def _ctranslate2_problems(translator: Translator) -> list[str]:
     problems = unsupported_options(translator.model.config, CTRANSLATE2)
-    source = _pieces(translator.source_tokenizer)[: UNKNOWN_ID + 1]
-    target = _pieces(translator.target_tokenizer)[: UNKNOWN_ID + 1]
+    both = (translator.source_tokenizer, translator.target_tokenizer)
+    source, target = (_pieces(tokenizer)[: UNKNOWN_ID + 1] for tokenizer in both)
     if source != target:
         problems.append(
             f"special pieces {', '.join(source)} of the source tokenizer (expected the target "
@@ -106,16 +102,15 @@ def _describe(translator: Translator, path: Path) -> None:
 
 
 def _check_ctranslate2(path: Path, expected: ExpectedResults) -> Figures:
-    """Compare CTranslate2's translations, which use only the files of a folder, with the model's.
-
-    The reference model never predicts padding and the start token. The figures also count the
-    translations that equal the unchanged model's. With a shortlist, texts are translated one by
-    one, because CTranslate2 merges the candidates of all texts of a batch.
+    """Compare CTranslate2's translations with those of a model that never predicts padding and the
+    start token. The figures also count the translations that equal the unchanged model's.
     """
     import ctranslate2
 
-    source = sentencepiece.SentencePieceProcessor(model_file=str(path / SOURCE_TOKENIZER))
-    target = sentencepiece.SentencePieceProcessor(model_file=str(path / TARGET_TOKENIZER))
+    source, target = (
+        sentencepiece.SentencePieceProcessor(model_file=str(path / name))
+        for name in (SOURCE_TOKENIZER, TARGET_TOKENIZER)
+    )
     engine = ctranslate2.Translator(
         str(path), compute_type="float32", intra_threads=usable_processors()
     )
@@ -127,6 +122,7 @@ def _check_ctranslate2(path: Path, expected: ExpectedResults) -> Figures:
     has_shortlist = expected.translator.shortlist is not None
     options = {
         "return_scores": True,
+        # CTranslate2 merges the candidates of all texts of a batch.
         "max_batch_size": 1 if has_shortlist else 32,
         "use_vmap": has_shortlist,
         "length_penalty": NO_LENGTH_PENALTY,
@@ -149,11 +145,9 @@ def _check_ctranslate2(path: Path, expected: ExpectedResults) -> Figures:
         with expected.first_runs():
             expected_ids, scores = run_search(reference, expected.ids, settings)
         equal = _equal_tokens(expected_ids[rows, 0], tokens)
-        log_probs = [
-            result.scores[0] * max(1, len(ids)) ** NO_LENGTH_PENALTY
-            for result, ids in zip(results, tokens, strict=True)
-        ]
-        differences = np.abs(np.array(log_probs) - scores[rows, 0])
+        penalties = [max(1, len(ids)) ** NO_LENGTH_PENALTY for ids in tokens]
+        log_probs = np.array([result.scores[0] for result in results]) * penalties
+        differences = np.abs(log_probs - scores[rows, 0])
         difference = float(max(itertools.compress(differences, equal), default=0.0))
         parity.check_share("CTranslate2", name, equal, difference)
         search = name.replace(" ", "_")
@@ -169,10 +163,7 @@ def _check_ctranslate2(path: Path, expected: ExpectedResults) -> Figures:
 
 
 def _without_padding(translator: Translator) -> Translator:
-    """Return a translator whose model never predicts padding and the start token.
-
-    CTranslate2 does not predict them with the exported folder, either.
-    """
+    """Return a translator that never predicts padding and the start token, like CTranslate2."""
     model = translator.model
     weights = {name: np.asarray(weight) for name, weight in model.named_weights.items()}
     bias = weights.get("output/bias", np.zeros(model.config.target_vocab_size, "float32"))
@@ -204,22 +195,18 @@ def export_huggingface(translator: Translator, folder: Path, expected: ExpectedR
     """
     path = folder / file_names.HUGGINGFACE_FOLDER
     family = _huggingface_family(translator)
-    write = write_m2m100 if family == "M2M100" else write_marian
-    write(translator, path)
+    (write_m2m100 if family == "M2M100" else write_marian)(translator, path)
     _describe(translator, path)
-    origin = translator.origin
-    imported = import_model(
-        path,
-        source_language=origin.get("source_language"),
-        target_language=origin.get("target_language"),
-    )
+    source_language, target_language = map(translator.origin.get, LANGUAGE_OPTIONS)
+    imported = import_model(path, source_language=source_language, target_language=target_language)
     both = (translator, imported)
     source_ids = [list(map(str, each.source_tokenizer.encode(expected.texts))) for each in both]
     parity.compare_texts(family, "ids", expected.texts, *source_ids)
     texts = [each.target_tokenizer.decode(expected.best.tolist()) for each in both]
     parity.compare_texts(family, "texts", expected.texts, *texts)
-    log_probs = [target_log_probs(each.model, expected.ids, expected.best) for each in both]
-    difference = parity.check_numbers(family, "log-probabilities of the tokens", *log_probs)
+    own, others = (target_log_probs(each.model, expected.ids, expected.best) for each in both)
+    what = f"log-probabilities of the tokens of {len(expected.texts)} probe translations"
+    difference = parity.check_difference(family, what, own, others)
     return {
         "family": family,
         "sentences": len(expected.texts),
@@ -230,8 +217,8 @@ def export_huggingface(translator: Translator, folder: Path, expected: ExpectedR
 def target_log_probs(
     model: Transformer, source_ids: np.ndarray, target_ids: np.ndarray
 ) -> np.ndarray:
-    """Return the log-probability float32 (N, T) of each target token, computed in full passes; 0
-    for padding. The ids are int32 (N, S) and (N, T), with the end token and padding.
+    """Return the log-probability float32 (N, T) of each target token in full passes; 0 for padding.
+    The padded ids are int32 (N, S) and (N, T).
     """
     starts = np.full((len(target_ids), 1), START_ID, "int32")
     inputs = np.concatenate([starts, target_ids[:, :-1]], axis=1)

@@ -1,8 +1,5 @@
-"""Write the SavedModels and the ONNX files of translators and classifiers, and compare them with
-the Keras model.
-
-Each writer of `formats.FORMATS` takes a model, the folder and the model's expected results. It
-writes files, compares them, and returns the parity figures, which ONNX files also have as metadata.
+"""The writers of SavedModels and ONNX files: `export_FORMAT` and `export_classifier_FORMAT` write
+files of a model into a folder, compare them with its expected results, and return the figures.
 """
 
 import functools
@@ -40,7 +37,7 @@ from tfk_transformer.export.runtime.saved_model_runtime import (
 from tfk_transformer.export.runtime.sessions import open_session
 from tfk_transformer.export.to_onnx import onnx_models
 from tfk_transformer.export.to_onnx.calibration import observe_rows
-from tfk_transformer.export.to_onnx.layer_operators.layer_nodes import Profile, int8_profile
+from tfk_transformer.export.to_onnx.layer_operators.weight_rounding import WeightRounding
 from tfk_transformer.export.to_onnx.onnx_file import OnnxFiles, describe, model_card
 from tfk_transformer.export.to_saved_model.writer import write_saved_model, write_warm_up
 from tfk_transformer.inference.signatures import CLASSIFIER_SAVED_MODEL, SAVED_MODEL, TOKENIZE
@@ -59,18 +56,14 @@ FLOAT_LAYERS = ((), ("output/",), ("output/", "feed_forward/outer"), ("output/",
 def export_saved_model(translator: Translator, folder: Path, expected: ExpectedResults) -> Figures:
     """Write and compare the SavedModel of a translator."""
     path = folder / file_names.SAVED_MODEL_FOLDER
-    pieces = [
-        piece.encode("utf-8", "surrogateescape") for piece in translator.target_tokenizer.pieces()
-    ]
+    pieces = translator.target_tokenizer.pieces()
+    tokenize = signature_function(translator.functions, TOKENIZE)
     write_saved_model(
         translator,
         expected.functions,
         path,
-        more={
-            "tokenize": signature_function(translator.functions, TOKENIZE),
-            **step_functions(translator.model),
-        },
-        pieces=pieces,
+        more={"tokenize": tokenize, **step_functions(translator.model)},
+        pieces=[piece.encode("utf-8", "surrogateescape") for piece in pieces],
         search=json.dumps(translator.runtime.rules),
         source_tokenizer=translator.source_tokenizer.model,
         target_tokenizer=translator.target_tokenizer.model,
@@ -103,8 +96,8 @@ def export_classifier_saved_model(
 def export_onnx(translator: Translator, folder: Path, expected: ExpectedResults) -> Figures:
     """Write and compare the ONNX files that translate and score."""
     models = {
-        **_search_models(translator, expected.profile),
-        file_names.SCORE_FILE: onnx_models.score_graph(translator, expected.profile),
+        **_search_models(translator, expected.traced),
+        file_names.SCORE_FILE: onnx_models.score_graph(translator, expected.traced),
     }
     files = _write_onnx(models, folder, translator)
     models.clear()
@@ -125,7 +118,7 @@ def export_classifier_onnx(
     classifier: TextClassifier, folder: Path, expected: ExpectedLabels
 ) -> Figures:
     """Write and compare the ONNX files of a classifier."""
-    probabilities = onnx_models.probabilities_graph(classifier, expected.profile)
+    probabilities = onnx_models.probabilities_graph(classifier, expected.traced)
     classify = onnx_models.classify_graph(probabilities, classifier)
     models = {file_names.PROBABILITIES_FILE: probabilities, file_names.CLASSIFY_FILE: classify}
     files = _write_onnx(models, folder, classifier)
@@ -137,44 +130,36 @@ def export_classifier_onnx(
 def export_onnx_steps(translator: Translator, folder: Path, expected: ExpectedResults) -> Figures:
     """Write and compare the ONNX files of single decoding steps."""
     names = {"encode": file_names.ENCODER_FILE, "decoder_step": file_names.DECODER_STEP_FILE}
-    graphs = onnx_models.step_graphs(translator, expected.profile)
+    graphs = onnx_models.step_graphs(translator, expected.traced)
     models = {names[name]: model for name, model in graphs.items()}
     models[file_names.TOKENIZER_FILE] = onnx_models.tokenizer_graph(translator.source_tokenizer)
     files = _write_onnx(models, folder, translator, pieces=translator.target_tokenizer.pieces())
     expected.check_steps("ONNX steps", OnnxStreamer(folder).runtime)
-    files.add_metadata(parity={**expected.agreed, "settings": [expected.searches[0].settings]})
+    files.add_metadata(parity={**expected.agreed, "settings": [expected.greedy_settings]})
     return {"ids": "equal"}
 
 
 def export_onnx_int8(translator: Translator, folder: Path, expected: ExpectedResults) -> Figures:
-    """Write and check the ONNX files with 8-bit weights.
-
-    Weights of the first set of `FLOAT_LAYERS` with which the translations agree with the model's
-    stay in float32.
-    """
+    """Write and check the ONNX files with 8-bit weights."""
     rows = observe_rows(translator.model, expected.ids, expected.best)
     expected.collect_garbage()
+    file = folder / file_names.with_profile(file_names.TRANSLATE_FILE, "int8")
     best_bleu = 0.0
     for float32_names in FLOAT_LAYERS:
-        models = _search_models(translator, int8_profile(rows, float32_names), "int8")
+        models = _search_models(translator, rounding=WeightRounding(rows, float32_names))
         kept_float32 = list(float32_names)
         files = _write_onnx(models, folder, translator, profile="int8", kept_float32=kept_float32)
         models.clear()
         expected.collect_garbage()
-        file = folder / file_names.with_profile(file_names.TRANSLATE_FILE, "int8")
         # The translator is not kept: no file may be open when the metadata is added.
-        translations = _translating(file)(expected.beam_texts, **expected.searches[1].settings)
+        translations = _translating(file)(expected.beam_texts, **expected.beam_settings)
         texts = [translation.text for translation in translations]
         bleu = parity.agreement(expected.beam_translations, texts)
         best_bleu = max(best_bleu, bleu)
         if bleu >= parity.AGREEMENT:
-            figures: Figures = {
-                "sentences": len(texts),
-                "bleu_with_the_model": bleu,
-                "kept_float32": kept_float32,
-            }
-            files.add_metadata(parity=figures)
-            return figures
+            figures = {"sentences": len(texts), "bleu_with_the_model": bleu}
+            files.add_metadata(parity={**figures, "kept_float32": kept_float32})
+            return {**figures, "kept_float32": kept_float32}
     raise parity.ParityError(
         f"ONNX int8: expected a BLEU over characters of {parity.AGREEMENT:g} with the model's own "
         f"translations of {len(expected.beam_texts)} probe sentences, got at most "
@@ -184,15 +169,15 @@ def export_onnx_int8(translator: Translator, folder: Path, expected: ExpectedRes
 
 
 def _search_models(
-    translator: Translator, profile: Profile | None, suffix: str = ""
+    translator: Translator, traced: bool = False, rounding: WeightRounding | None = None
 ) -> dict[str, ir.Model]:
-    """Return the models over ids and over texts by file name; `suffix` is a name of the profile."""
-    generate = onnx_models.generate_graph(translator, profile)
+    """Return the models over ids and over texts by file name."""
+    generate = onnx_models.generate_graph(translator, traced, rounding)
     translate = onnx_models.translate_graph(generate, translator)
     models = {file_names.GENERATE_FILE: generate, file_names.TRANSLATE_FILE: translate}
-    if not suffix:
+    if rounding is None:
         return models
-    return {file_names.with_profile(name, suffix): model for name, model in models.items()}
+    return {file_names.with_profile(name, "int8"): model for name, model in models.items()}
 
 
 def _write_onnx(
@@ -216,15 +201,13 @@ def _write_onnx(
 
 
 def _translating(path: Path) -> Translate:
-    """Return a function that translates texts with an ONNX file."""
     translate = OnnxTranslator(path).translate
     return functools.partial(translate, batch_size=PROBE_BATCH_SIZE, split_sentences=False)
 
 
 def _generating(path: Path) -> Generate:
-    """Return a function that translates ids with an ONNX file.
-
-    Batches run concurrently, each on one thread, as in `OnnxRuntime`.
+    """Return a function that translates ids with an ONNX file, in concurrent batches of one thread
+    each, as in `OnnxRuntime`.
     """
     session = open_session(path, threads=1, arena=False)
     rules = setting_rules()

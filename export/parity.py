@@ -1,6 +1,5 @@
-"""Compare an artifact's results on probe sentences with the Keras model's.
-
-An artifact is not written if its results differ.
+"""Compare an artifact's results on probe sentences with the Keras model's. An artifact is not
+written if its results differ.
 """
 
 from collections.abc import Mapping, Sequence
@@ -24,37 +23,32 @@ AGREEMENT = 90.0  # the minimum result of `agreement` for an int8 file
 # The minimum share of sentences with the model's tokens, for engines that add in another order.
 MIN_EQUAL_SHARE = 0.99
 GREEDY = {"beam_size": 1, "n_best": 1}
-# Greedy search, and the default settings.
-PROBE_SETTINGS: tuple[dict[str, Any], ...] = ({"beam_size": 1}, {})
 
 
 class ParityError(ValueError):
     """Raised when the results of an artifact differ from the results of the exported model."""
 
 
-def probe_settings(search: Mapping[str, Any]) -> tuple[dict[str, Any], ...]:
+def probe_settings(search: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return the settings of the probes' greedy search and beam search.
 
     `search` are the model's own defaults. If these are of greedy search, the beam search has the
-    library's default beam size. The factor for the maximum length is at most the library's default,
-    since texts of random pieces often have endless translations.
+    library's default beam size.
     """
     if not search:
-        return PROBE_SETTINGS
+        return {"beam_size": 1}, {}
+    # Texts of random pieces often have endless translations.
     default = SearchSettings.max_length_factor
     factor = min(search.get("max_length_factor", default), default)
-    search = {**search, "max_length_factor": factor}
-    beam = dict(search)
+    beam = {**search, "max_length_factor": factor}
+    greedy = {**beam, **GREEDY}
     if search.get("beam_size") == 1:
         beam["beam_size"] = SearchSettings.beam_size
-    return ({**search, **GREEDY}, beam)
+    return greedy, beam
 
 
 def probe_texts(texts: list[str], tokenizer: SubwordTokenizer) -> list[str]:
-    """Return texts, followed by texts of random pieces if there are fewer than `PROBES` texts.
-
-    Pieces that are not text, such as single bytes, are left out.
-    """
+    """Return texts, followed by texts of random pieces if there are fewer than `PROBES` texts."""
     random = np.random.default_rng(0)
     text_ids = np.array(tokenizer.text_ids() or [UNKNOWN_ID])
     random_ids = [
@@ -65,10 +59,7 @@ def probe_texts(texts: list[str], tokenizer: SubwordTokenizer) -> list[str]:
 
 
 def probe_ids(texts: list[str], tokenizer: SubwordTokenizer, max_length: int) -> np.ndarray:
-    """Return int32 ids (N, S) of texts: tokens and end token, padded.
-
-    Longer texts are cut to `max_length` tokens.
-    """
+    """Return int32 ids (N, S) of texts: up to `max_length` tokens with the end token, padded."""
     rows = [[*ids[: max_length - 1], END_ID] for ids in tokenizer.encode(texts)]
     ids = np.zeros((len(rows), max(map(len, rows))), "int32")
     for row, values in zip(ids, rows, strict=True):
@@ -94,15 +85,14 @@ def compare_ids(name: str, expected: Searched, got: Searched) -> float:
 
 
 def pad_to_longest(parts: Sequence[np.ndarray]) -> list[np.ndarray]:
-    """Pad ids (N, n_best, T) at the end, so that all have the largest T."""
+    """Pad arrays of ids (N, n_best, T) to the largest T."""
     longest = max(part.shape[2] for part in parts)
     return [np.pad(part, [(0, 0), (0, 0), (0, longest - part.shape[2])]) for part in parts]
 
 
 def different_rows(ids: np.ndarray, other_ids: np.ndarray) -> np.ndarray:
-    """Return the indices of the rows in which ids (N, n_best, T) differ, without their padding.
-
-    These are all rows if the numbers of rows or hypotheses differ.
+    """Return the indices of the rows in which ids (N, n_best, T) differ, without their padding:
+    all rows if the numbers of rows or hypotheses differ.
     """
     if ids.shape[:2] != other_ids.shape[:2]:
         return np.arange(len(ids))
@@ -111,7 +101,7 @@ def different_rows(ids: np.ndarray, other_ids: np.ndarray) -> np.ndarray:
 
 
 def scores_agree(scores: np.ndarray, other_scores: np.ndarray) -> bool:
-    """Return whether scores of one shape differ by at most `SCORE_TOLERANCE`."""
+    """Return whether scores have one shape and differ by at most `SCORE_TOLERANCE`."""
     return (
         scores.shape == other_scores.shape
         and _largest_difference(scores, other_scores) <= SCORE_TOLERANCE
@@ -119,7 +109,7 @@ def scores_agree(scores: np.ndarray, other_scores: np.ndarray) -> bool:
 
 
 def without_rows(searched: Searched, rows: Sequence[int]) -> Searched:
-    """Return the results of a search without some rows, and without padding that only they need."""
+    """Return the results of a search without rows, and without padding that only they need."""
     if not rows:
         return searched
     ids, scores = (np.delete(part, rows, axis=0) for part in searched)
@@ -131,10 +121,7 @@ def check_scores(
     name: str, expected: Sequence[Sequence[np.ndarray]], got: Sequence[Sequence[np.ndarray]]
 ) -> Figures:
     """Compare an artifact's scores of pairs of ids with the model's, and return the largest
-    differences.
-
-    Each batch of pairs has three arrays: log-probabilities of tokens, their sums, and attention
-    weights, which may differ by `PROBABILITY_TOLERANCE`.
+    differences. A batch has log-probabilities of tokens, their sums, and attention weights.
     """
     by_batch = [
         [_largest_difference(*pair) for pair in zip(*batch, strict=True)]
@@ -153,11 +140,19 @@ def check_scores(
     return {"largest_token_score_difference": tokens, "largest_attention_difference": attention}
 
 
-def check_numbers(name: str, what: str, expected: np.ndarray, got: np.ndarray) -> float:
-    """Compare numbers of the probe translations, such as "scores", with the model's, and return
-    the largest difference.
+def check_difference(
+    name: str, what: str, expected: np.ndarray, got: np.ndarray, tolerance: float = SCORE_TOLERANCE
+) -> float:
+    """Compare numbers, such as "scores of 100 probe translations", with the model's, and return the
+    largest difference. The probability of a text that is too long is NaN.
     """
-    return _check_difference(name, f"{what} of {len(expected)} probe translations", expected, got)
+    difference = _largest_difference(expected, got)
+    if not difference <= tolerance:
+        raise ParityError(
+            f"{name}: expected the model's {what}, got differences of up to {difference:.2g} (at "
+            f"most {tolerance:g} allowed); nothing was written."
+        )
+    return difference
 
 
 def check_tokens(name: str, expected: np.ndarray, got: np.ndarray) -> None:
@@ -204,31 +199,6 @@ def compare_texts(
             f"differ, for example '{got_result}' instead of '{expected_result}' for '{text}'; "
             "nothing was written."
         )
-
-
-def check_probabilities(name: str, expected: np.ndarray, got: np.ndarray) -> float:
-    """Compare probabilities with the model's, and return the largest difference.
-
-    A text that is too long has the probability NaN.
-    """
-    what = f"probabilities of {len(expected)} probe texts"
-    return _check_difference(name, what, expected, got, PROBABILITY_TOLERANCE)
-
-
-def _check_difference(
-    name: str,
-    what: str,
-    expected: np.ndarray,
-    got: np.ndarray,
-    tolerance: float = SCORE_TOLERANCE,
-) -> float:
-    difference = _largest_difference(expected, got)
-    if not difference <= tolerance:
-        raise ParityError(
-            f"{name}: expected the model's {what}, got differences of up to {difference:.2g} (at "
-            f"most {tolerance:g} allowed); nothing was written."
-        )
-    return difference
 
 
 def _largest_difference(expected: np.ndarray, got: np.ndarray) -> float:

@@ -40,7 +40,7 @@ _HOME = {
     "Recipe": "training.recipe",
     "distill": "training.distillation",
     "import_model": "importing.model_import",
-    "trim": "training.trimming.trimming",
+    "trim": "training.trimming",
     "load": "export.runtime.opening",
     "BaseTranslator": "inference.base_translator",
     "BaseClassifier": "inference.base_classifier",
@@ -118,7 +118,7 @@ if TYPE_CHECKING:  # the same names as in `_HOME`, for type checkers and editors
     from tfk_transformer.training.distillation import distill as distill
     from tfk_transformer.training.recipe import Recipe as Recipe
     from tfk_transformer.training.trainer import train as train
-    from tfk_transformer.training.trimming.trimming import trim as trim
+    from tfk_transformer.training.trimming import trim as trim
 
 
 def __getattr__(name: str) -> object:

@@ -4,9 +4,8 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-# A concrete or symbolic tensor of the backend, or a value that Keras converts to a tensor. The
-# backends' tensors have no common type: `keras.KerasTensor` is the type of symbolic tensors only,
-# and TensorFlow has no type stubs. Docstrings describe the shapes.
+# A concrete or symbolic tensor of the backend, or a value that Keras converts to one. They have no
+# common type: `keras.KerasTensor` is symbolic, and TensorFlow has no type stubs.
 Tensor: TypeAlias = Any
 
 # The shape of a tensor as Keras passes it to `build`: None stands for an unknown length.
@@ -14,10 +13,8 @@ Shape: TypeAlias = tuple[int | None, ...]
 
 
 def value_outside(ids: Tensor, size: int) -> int | float | None:
-    """Return a value of ids that is not from 0 to `size` - 1.
-
-    The result is None if there is no such value, and if the values are unknown: in a compiled
-    function, or on another device than the CPU under torch.
+    """Return a value of ids that is not from 0 to `size` - 1; None if there is none, or the values
+    are unknown: in a compiled function, or on another device than the CPU under torch.
     """
     try:
         values = np.asarray(ids)

@@ -26,14 +26,10 @@ _held: ContextVar[frozenset[Path]] = ContextVar("held", default=frozenset())
 
 @contextlib.contextmanager
 def atomic_write(path: str | os.PathLike[str]) -> Iterator[Path]:
-    """Yield a temporary path to write to, and move it to `path` if the block ends without an error.
+    """Yield a path in a new folder next to `path`, at which the block must create a file or a
+    folder, and move it to `path`, which is locked, if the block ends without an error.
 
-    The block must create a file or a folder at the temporary path, which is in a new folder next to
-    `path`. If anything fails, the previous content of `path` stays unchanged. An old folder at
-    `path` is deleted after the move. `path` is locked in the block.
-
-    Raises:
-        ValueError: if another process is writing `path`.
+    If anything fails, the previous content of `path` stays unchanged.
     """
     path = Path(path)
     with lock(path):
@@ -46,9 +42,8 @@ def atomic_write(path: str | os.PathLike[str]) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def temporary_folder(path: Path) -> Iterator[Path]:
-    """Yield a new folder next to `path`, and delete it after the block.
-
-    If the process is killed, the next process that locks `path` deletes the folder.
+    """Yield a new folder next to `path`, and delete it after the block. If the process is killed,
+    the next one that locks `path` deletes it.
     """
     folder = Path(tempfile.mkdtemp(prefix=f".{path.name}.", suffix=TEMPORARY, dir=path.parent))
     try:
@@ -59,16 +54,12 @@ def temporary_folder(path: Path) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def lock(path: str | os.PathLike[str], argument: str = "out") -> Iterator[None]:
-    """Refuse other processes that lock or write the same path in this block.
+    """Refuse other processes that lock or write the same path in this block, which can be nested.
 
     The file `.NAME.lock` next to `path` is locked, and contains the process id. The system releases
     the lock when the process ends, however it ends. Temporary folders of killed processes are
-    deleted. Missing parent folders of `path` are made, and removed if they stay empty. Blocks of
-    the same path can be nested. Nothing is locked on Windows, on disks without locks and in folders
-    that are not writable. `argument` is the name of the argument in the error.
-
-    Raises:
-        ValueError: if another process has the lock.
+    deleted. Missing parent folders of `path` are made, and removed if they stay empty. Nothing is
+    locked on Windows, on disks without locks and in folders that are not writable.
     """
     path = Path(path)
     lock_file = path.parent.resolve() / f".{path.name}.lock"
@@ -79,9 +70,12 @@ def lock(path: str | os.PathLike[str], argument: str = "out") -> Iterator[None]:
     try:
         file = _open_lock_file(lock_file)
     except BlockingIOError:
+        owner = "another process"
+        with contextlib.suppress(OSError, ValueError):
+            owner = f"process {int(lock_file.read_bytes()[:20])}"
         raise ValueError(
-            f"{argument}: expected a path that no other run is writing, got {path}, which "
-            f"{_owner(lock_file)} is writing; wait until it ends, or choose another path."
+            f"{argument}: expected a path that no other run is writing, got {path}, which {owner} "
+            "is writing; wait until it ends, or choose another path."
         ) from None
     if file is None:
         yield
@@ -100,10 +94,8 @@ def lock(path: str | os.PathLike[str], argument: str = "out") -> Iterator[None]:
 
 
 def open_locked(path: Path) -> tuple[BinaryIO, bool]:
-    """Open a file for appending, and lock it until it is closed.
-
-    Returns:
-        The file, and whether it is locked: not on Windows, and not on disks without locks.
+    """Open a file for appending, and lock it until it is closed. Return it, and whether it is
+    locked: not on Windows, and not on disks without locks.
 
     Raises:
         BlockingIOError: if another process has locked the file.
@@ -112,24 +104,31 @@ def open_locked(path: Path) -> tuple[BinaryIO, bool]:
     while True:
         file = os.fdopen(os.open(path, flags, 0o666), "ab")
         try:
-            locked = _lock_file(file)
+            import fcntl
+
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             file.close()
             raise
+        except (ImportError, OSError):  # Windows has no fcntl, and some disks have no locks
+            return file, False
         with contextlib.suppress(FileNotFoundError):
-            if not locked or os.path.samestat(os.fstat(file.fileno()), path.stat()):
-                return file, locked
+            if os.path.samestat(os.fstat(file.fileno()), path.stat()):
+                return file, True
         file.close()  # the former process has removed or renamed the file
 
 
 def read_unchanged(path: str | os.PathLike[str], read: Callable[[], T]) -> T:
-    """Read several files of a folder, all of them from before or after a replacement of the folder.
-
-    `path` is the folder, or a file in it. `read` is called again if the folder was replaced in the
-    meantime, and fails after 100 calls.
+    """Read several files of a folder at a path, or of the folder of a file: all of them from before
+    or after a replacement of the folder. `read` is called again if it was replaced meanwhile.
     """
     for _ in range(MOST_READS):
-        with _kept_open(path):
+        with contextlib.ExitStack() as stack:
+            with contextlib.suppress(OSError):  # missing, or a folder on Windows
+                # While it is open, no new file or folder gets its number. Opening a named pipe must
+                # not wait for a writer.
+                descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
+                stack.callback(os.close, descriptor)
             before = path_identity(path)
             try:
                 result = read()
@@ -148,21 +147,18 @@ def read_unchanged(path: str | os.PathLike[str], read: Callable[[], T]) -> T:
 def path_identity(path: str | os.PathLike[str]) -> Identity:
     """Return numbers that change if a file or folder, or the folder that it is in, is replaced."""
     path = Path(path).absolute()
-    identity: list[int] = []
-    with contextlib.suppress(OSError):  # missing
-        status = path.stat()
-        # The number of a deleted file is used again.
-        identity += (status.st_dev, status.st_ino, status.st_mtime_ns)
-        parent = path.parent.stat()
-        identity += (parent.st_dev, parent.st_ino)
-    return tuple(identity)
+    try:
+        status, parent = path.stat(), path.parent.stat()
+    except OSError:  # missing
+        return ()
+    # The time is needed, because the number of a deleted file is used again.
+    numbers = (status.st_dev, status.st_ino, status.st_mtime_ns)
+    return (*numbers, parent.st_dev, parent.st_ino)
 
 
 def replace_text(path: str | os.PathLike[str], text: str) -> None:
-    """Write a small file through FILE.new, so that a power cut leaves the old or the new file.
-
-    If the process is killed, the only leftover is FILE.new, which the next call replaces.
-    `atomic_write` would leave a temporary folder.
+    """Write a small file through FILE.new, so that a power cut leaves the old or the new file. A
+    killed process leaves only FILE.new, and with `atomic_write` it would leave a folder.
     """
     path = Path(path)
     new = path.with_name(f"{path.name}.new")
@@ -174,10 +170,8 @@ def replace_text(path: str | os.PathLike[str], text: str) -> None:
 
 
 def _replace(path: Path, new: Path, backup: Path) -> None:
-    """Move `new` to `path`.
-
-    A folder at `path` is exchanged with `new`, so that there is always a folder at `path`. Where
-    that is not possible, it is moved to `backup`, and back if anything fails.
+    """Move `new` to `path`, or exchange it with the folder there, so that `path` always exists.
+    Where that is not possible, the folder is moved to `backup`, and back if anything fails.
     """
     try:
         if path.is_dir() and new.exists():
@@ -193,29 +187,12 @@ def _replace(path: Path, new: Path, backup: Path) -> None:
 
 def _exchange(first: Path, second: Path) -> bool:
     """Exchange two names in one step; return False if the system or the disk cannot do it."""
-    if sys.platform != "linux":
-        return False
-    renameat2 = getattr(ctypes.CDLL(None), "renameat2", None)
+    linux = sys.platform == "linux"
+    renameat2 = getattr(ctypes.CDLL(None), "renameat2", None) if linux else None
     if renameat2 is None:
         return False
-    names = os.fsencode(first), os.fsencode(second)
-    failed: int = renameat2(AT_FDCWD, names[0], AT_FDCWD, names[1], RENAME_EXCHANGE)
-    return not failed
-
-
-@contextlib.contextmanager
-def _kept_open(path: str | os.PathLike[str]) -> Iterator[None]:
-    """Keep a file or folder open, so that no new one gets its number."""
-    try:
-        # Opening a named pipe must not wait for a writer.
-        descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
-    except OSError:  # missing, or a folder on Windows
-        descriptor = None
-    try:
-        yield
-    finally:
-        if descriptor is not None:
-            os.close(descriptor)
+    old, new = os.fsencode(first), os.fsencode(second)
+    return not renameat2(AT_FDCWD, old, AT_FDCWD, new, RENAME_EXCHANGE)
 
 
 def _remove_leftovers(path: Path) -> None:
@@ -243,25 +220,3 @@ def _open_lock_file(path: Path) -> BinaryIO | None:
         os.truncate(file.fileno(), 0)
         os.write(file.fileno(), str(os.getpid()).encode())
     return file
-
-
-def _lock_file(file: BinaryIO) -> bool:
-    """Lock an open file; return False if the system or the disk has no locks."""
-    try:
-        import fcntl
-    except ImportError:  # Windows
-        return False
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        raise
-    except OSError:
-        return False
-    return True
-
-
-def _owner(lock_file: Path) -> str:
-    """Return the process that wrote a lock file, for errors."""
-    with contextlib.suppress(OSError, ValueError):
-        return f"process {int(lock_file.read_bytes()[:20])}"
-    return "another process"

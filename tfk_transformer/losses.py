@@ -20,9 +20,8 @@ def real_tokens(labels: Tensor) -> Tensor:
 
 
 def token_weights(labels: Tensor, sample_weight: Tensor = None) -> Tensor:
-    """Return the weight of each token of labels (B, T), 0 for padding: float32 (B, T).
-
-    `sample_weight` has weights of rows, (B,) or (B, 1), or of tokens, (B, T).
+    """Return the weight of each token of labels (B, T), 0 for padding: float32 (B, T), from weights
+    of rows, (B,) or (B, 1), or of tokens, (B, T).
     """
     weights = real_tokens(labels)
     if sample_weight is None:
@@ -159,27 +158,12 @@ class LabelSmoothedCrossentropy(keras.losses.Loss):
         return self.reduction not in (None, "none", "sum")
 
     def of_projection(
-        self,
-        y_true: Tensor,
-        y_pred: Tensor,
-        x: Tensor,
-        table: Tensor,
-        sample_weight: Tensor = None,
+        self, y_true: Tensor, y_pred: Tensor, x: Tensor, table: Tensor, sample_weight: Tensor = None
     ) -> Tensor:
-        """Return the loss of logits x table^T; see `projected_crossentropy`.
+        """Return the loss of logits `y_pred` = x table^T, with the decoder's output x (B, T, D) and
+        a table of output weights (vocab_size, D); see `projected_crossentropy`.
 
         The loss and its gradients are the same as from a call, in less time and memory.
-
-        Args:
-            y_true: ids (B, T).
-            y_pred: the logits, (B, T, vocab_size).
-            x: the decoder's output (B, T, D).
-            table: the output weights (vocab_size, D).
-            sample_weight: see `__call__`.
-
-        Raises:
-            ValueError: if labels are not ids of the shape (B, T), or the weights have another
-                shape.
         """
         losses = projected_crossentropy(y_true, y_pred, x, table, self.label_smoothing)
         return self.reduce(losses, y_true, sample_weight)

@@ -9,12 +9,8 @@ __all__ = ["Adam", "AdamW"]
 
 
 class _OnePass:
-    """Update each variable with TensorFlow's operation for Adam.
-
-    Keras passes a dozen times over weights and moments. The formula is the same, from the end of
-    section 2 of the paper (arXiv:1412.6980). If the gradient of an embedding consists of slices,
-    the slices of a row are added before they are clipped and squared. Keras 3.15 clips and squares
-    each slice.
+    """Update each variable with TensorFlow's operation for Adam: Keras passes a dozen times over
+    weights and moments. The formula is the same, from the end of section 2 of arXiv:1412.6980.
     """
 
     def apply(
@@ -24,6 +20,7 @@ class _OnePass:
         if keras.backend.backend() == "tensorflow":
             import tensorflow as tf
 
+            # Slices of a row are added before they are clipped and squared, unlike in Keras 3.15.
             grads = [
                 tf.convert_to_tensor(grad) if isinstance(grad, tf.IndexedSlices) else grad
                 for grad in grads

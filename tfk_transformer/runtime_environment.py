@@ -34,8 +34,8 @@ _PACKAGES = {
 }
 EXTRAS = {package: extra for extra, names in _PACKAGES.items() for package in names.split()}
 
-# The start-up notes of TensorFlow that `without_start_up_notes` drops: a header, information (I0000
-# …), and its continuation; before version 2.20 also errors without consequences.
+# TensorFlow's start-up notes: a header, information (I0000 …), and its continuation; before version
+# 2.20 also errors without consequences.
 START_UP_NOTE = re.compile(
     rb"WARNING: All log messages before absl::InitializeLog"
     rb"|I\d{4} |To enable the following instructions:"
@@ -44,15 +44,14 @@ START_UP_NOTE = re.compile(
 
 
 def usable_processors(root: Path = Path("/")) -> int:
-    """Return the number of processors that this process may use.
+    """Return the number of processors that this process may use: of its affinity, which job
+    schedulers set, and the CPU quota of its control groups, which containers set, rounded up.
 
-    Both limits count: the processors that the process may run on (its affinity, which job
-    schedulers set), and the CPU quota of its control groups (which containers set), rounded up.
     `root` is the folder that holds `proc` and `sys`.
     """
-    allowed = (
-        len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    )
+    allowed = os.cpu_count() or 1
+    if hasattr(os, "sched_getaffinity"):
+        allowed = len(os.sched_getaffinity(0))
     return max(1, min([allowed, *map(math.ceil, _cpu_quotas(root))]))
 
 
@@ -71,11 +70,8 @@ def _cpu_quotas(root: Path) -> Iterator[float]:
 
 
 def _cpu_quota(folder: Path) -> float | None:
-    """Return the CPU quota of a control group in processors; None without a limit.
-
-    Version 2 has `cpu.max` ("50000 100000": microseconds, period; "max 100000": no limit). Version
-    1 has `cpu.cfs_quota_us` (-1: no limit) and `cpu.cfs_period_us`.
-    """
+    """Return the CPU quota of a control group in processors; None without a limit."""
+    # Microseconds and their period. Without a limit, version 2 has "max", and version 1 has -1.
     numbers = _read(folder / "cpu.max").split() or [
         _read(folder / f"cpu.cfs_{name}_us").strip() for name in ("quota", "period")
     ]
@@ -86,10 +82,8 @@ def _cpu_quota(folder: Path) -> float | None:
 
 
 def available_memory(root: Path = Path("/")) -> float:
-    """Return the bytes of memory that this process can still allocate, or infinity if unknown.
-
-    The limits of the machine, of the control groups (which containers set), and of the process
-    (`ulimit -v`) count.
+    """Return the bytes of memory that this process can still allocate, or infinity if unknown: of
+    the machine, of the control groups (which containers set), and of the process (`ulimit -v`).
     """
     match = re.search(r"^MemAvailable:\s+(\d+) kB", _read(root / "proc/meminfo"), re.MULTILINE)
     free = [float(match[1]) * 1024] if match else []
@@ -104,13 +98,12 @@ def available_memory(root: Path = Path("/")) -> float:
 
 
 def instructions(root: Path = Path("/")) -> set[str]:
-    """Return the instruction sets of the processors with their Linux names; empty without Linux."""
+    """Return the instruction sets of the processors with their Linux names; empty elsewhere."""
     match = re.search(r"(?m)^(?:flags|Features)\s*: (.+)$", _read(root / "proc/cpuinfo"))
     return set(match[1].split()) if match else set()
 
 
 def _address_space() -> float:
-    """Return the bytes that this process may still map."""
     try:
         import resource
     except ImportError:  # not on Windows
@@ -131,20 +124,12 @@ def _read(file: Path) -> str:
 
 
 def with_install_line(error: ImportError) -> ImportError:
-    """Return an ImportError with the `pip install` line of a missing optional package.
-
-    For other packages, return the error itself.
-    """
+    """Return the error of a missing optional package with its `pip install` line, or the error."""
     package = (error.name or "").partition(".")[0]
     if package not in EXTRAS:
         return error
-    return ImportError(
-        (
-            f"{package} is not installed. Install it with: pip install "
-            f'"tfk-transformer[{EXTRAS[package]}]"'
-        ),
-        name=error.name,
-    )
+    line = f'pip install "tfk-transformer[{EXTRAS[package]}]"'
+    return ImportError(f"{package} is not installed. Install it with: {line}", name=error.name)
 
 
 def require(module: str) -> ModuleType:
@@ -163,10 +148,8 @@ def load_backend() -> None:
 
 
 def use_onednn() -> None:
-    """Enable oneDNN in TensorFlow on all x86-64 processors, if TensorFlow is not loaded yet.
-
-    By default, TensorFlow uses oneDNN only with AVX-512 VNNI. A value in the environment takes
-    precedence.
+    """Enable oneDNN in TensorFlow on all x86-64 processors, if TensorFlow is not loaded yet and the
+    environment has no value. By default, TensorFlow uses oneDNN only with AVX-512 VNNI.
     """
     os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
 
@@ -177,11 +160,7 @@ def has_tensorflow_text() -> bool:
 
 
 def check_tensorflow_text() -> None:
-    """Check that SavedModels can be written and read here.
-
-    Raises:
-        ImportError: if TensorFlow Text is not installed, with the alternatives.
-    """
+    """Check that SavedModels can be written and read: TensorFlow Text must be installed."""
     if not has_tensorflow_text():
         raise ImportError(
             "a SavedModel needs tensorflow_text, which runs its tokenizers, and it is not "
@@ -203,17 +182,14 @@ def load_tensorflow() -> None:
     except ImportError as error:
         raise with_install_line(error) from error
     if first:
-        # Tracing creates many objects. Without this, each full garbage collection would also visit
-        # the objects of the packages.
+        # Else each garbage collection while tracing would also visit the objects of the packages.
         gc.freeze()
 
 
 @contextlib.contextmanager
 def _without_jax() -> Iterator[None]:
-    """Hide JAX in this block, if JAX is not loaded yet.
-
-    If JAX is installed, TensorFlow imports it for `TFLiteConverter.experimental_from_jax`, which
-    takes up to 0.8 s.
+    """Hide JAX in this block, if it is not loaded yet: TensorFlow would import it for
+    `TFLiteConverter.experimental_from_jax`, which takes up to 0.8 s.
     """
     if "jax" in sys.modules:
         yield
@@ -231,8 +207,7 @@ def keep_tensor_memory() -> None:
     """Let TensorFlow reuse the memory of tensors, if it has not run its first operation yet.
 
     On processors without oneDNN operations (x86-64 without AVX-512 VNNI), TensorFlow otherwise
-    allocates the memory of each large tensor from the system and frees it. Mapping its pages takes
-    up to a third of the training time. Values in the environment take precedence.
+    maps the pages of each large tensor again, which takes up to a third of the training time.
     """
     os.environ.setdefault("TF_CPU_ALLOCATOR_USE_BFC", "true")
     if hasattr(os, "sysconf"):  # not on Windows
@@ -245,9 +220,8 @@ _tensorflow_process: int | None = None  # the process in which this library firs
 
 
 def check_process() -> None:
-    """Refuse to run TensorFlow in a fork of the process that ran it first.
-
-    The fork has no threads of TensorFlow, so TensorFlow would wait forever.
+    """Refuse to run TensorFlow in a fork of the process that ran it first, which has no threads of
+    TensorFlow: it would wait forever.
     """
     global _tensorflow_process
     if _tensorflow_process is None:
@@ -263,11 +237,10 @@ def check_process() -> None:
 
 @contextlib.contextmanager
 def without_start_up_notes() -> Iterator[None]:
-    """Drop the notes that TensorFlow writes to standard error during its import.
+    """Drop the notes that TensorFlow writes to standard error during its import, before its log
+    has a level. All other output appears at the end of the block.
 
-    All other output appears at the end of the block. TensorFlow writes these notes before its log
-    starts, so no log level silences them. Nothing is dropped if TF_CPP_MIN_LOG_LEVEL is 0, or if
-    the process has no standard error.
+    Nothing is dropped if TF_CPP_MIN_LOG_LEVEL is 0, or if the process has no standard error.
     """
     import tempfile  # only here: it takes longer to import than the rest of this module
 

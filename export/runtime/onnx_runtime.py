@@ -1,10 +1,9 @@
 """Run exported ONNX files with NumPy and onnxruntime, and with onnxruntime-extensions or
-SentencePiece for texts.
-
-TensorFlow and Keras are not needed.
+SentencePiece for texts, without TensorFlow and Keras.
 """
 
 import base64
+import contextlib
 import functools
 from collections.abc import Container, Mapping, Sequence
 from os import PathLike
@@ -13,16 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 from tfk_transformer.config.search_settings import Rules
 from tfk_transformer.export import file_names
-from tfk_transformer.export.runtime.sessions import OnnxFile, check_threads, required
+from tfk_transformer.export.runtime.sessions import OnnxFile, required
 from tfk_transformer.inference.base_classifier import BaseClassifier
 from tfk_transformer.inference.base_translator import BaseTranslator
-from tfk_transformer.inference.runtime import (
-    ONE_BATCH,
-    UNCACHED,
-    Outputs,
-    Workload,
-    has_encoder,
-)
+from tfk_transformer.inference.runtime import ONE_BATCH, UNCACHED, Outputs, Workload, has_encoder
 from tfk_transformer.inference.signatures import FUNCTIONS
 from tfk_transformer.runtime_environment import usable_processors
 from tfk_transformer.text.calibration import CONFIDENCE, Calibration
@@ -31,11 +24,10 @@ from tfk_transformer.text.languages import Languages
 if TYPE_CHECKING:
     from tfk_transformer.inference.token_scoring import Tokenizers
 
-# Metadata keys of `score.onnx`. The values are SentencePiece models in base 64.
+# Metadata keys. In `score.onnx`: SentencePiece models in base 64.
 SOURCE_TOKENIZER = "source_tokenizer"
 TARGET_TOKENIZER = "target_tokenizer"
-
-CHARACTERS = "characters"  # metadata key: the characters that the source vocabulary represents
+CHARACTERS = "characters"  # that the source vocabulary represents
 
 # The file of each function, next to the opened file.
 FILES = {
@@ -63,16 +55,18 @@ READERS = {
 
 class OnnxRuntime:
     """An ONNX file, and the other files of the same export in its folder, which are opened when
-    their functions are used.
-
-    `threads` are as in `OnnxTranslator`. `reader` is the name of the class that the file is for;
-    the default is the class for the file.
+    their functions are used. `reader` is the name of the class that the file is for, by default the
+    class for the file.
     """
 
     def __init__(
         self, path: str | PathLike[str], threads: int | None = None, reader: str = ""
     ) -> None:
-        check_threads(threads)
+        if threads is not None and threads < 1:
+            raise ValueError(
+                "threads: expected at least 1, or None for the number of processors, got "
+                f"{threads}."
+            )
         self.path = Path(path)
         self.threads = threads or usable_processors()
         self._arguments = (self.path.absolute(), threads, reader)
@@ -125,19 +119,15 @@ class OnnxRuntime:
         """Run a function; see `Runtime.run`."""
         file = self._file(name)
         session = file.session(self.threads // workload.concurrency, workload.small)
+        names = [output for output in file.outputs if output != "logits"]  # not for streaming
         if name in FUNCTIONS:
             names = [tensor.name for tensor in FUNCTIONS[name].outputs]
-        else:
-            # Streaming does not read the logits.
-            names = [output for output in file.outputs if output != "logits"]
         return dict(zip(names, session.run(names, inputs), strict=True))
 
     def _path(self, name: str) -> Path:
-        """Return the path of the file that has a function."""
         return self.path if name in READERS[self.reader] else self.path.parent / FILES[name]
 
     def _file(self, name: str) -> OnnxFile:
-        """Return the file that has a function."""
         path = self._path(name)
         if path not in self._files:
             self._files[path] = OnnxFile(path, name in TEXT_FUNCTIONS, self._opened_file)
@@ -161,17 +151,14 @@ class OnnxRuntime:
             _check_file(argument, path, self.path)
 
     def concurrency(self, texts: int) -> int:
-        """Return the number of batches that run concurrently.
-
-        The threads of a decoding step's short operators spend much of their time waiting for each
-        other. Concurrent batches, each on one thread, take half to four fifths of the time. With
-        one text, the operators share the threads.
+        """Return the number of batches that run concurrently, which takes half to four fifths of
+        the time: the threads of short operators wait for each other. One text shares the threads.
         """
         return 1 if texts < 2 else self.threads
 
     @property
     def has_encoder(self) -> bool:
-        """Whether the model has an encoder; a decoder-only model reads a prompt."""
+        """Whether the model has an encoder; see `TranslatorRuntime`."""
         return has_encoder(required(self.metadata["config"], "architecture", self.path))
 
     @property
@@ -244,10 +231,7 @@ class OnnxRuntime:
 
 
 def _check_file(argument: str, path: Path, opened: Path) -> None:
-    """Refuse a missing file of the export whose file `opened` is open.
-
-    `argument` is the method or the arguments that need the file.
-    """
+    """Refuse a missing file of the export whose file `opened` is open."""
     if path.is_file():
         return
     if path.name in STEP_FILES:
@@ -262,12 +246,10 @@ def _check_file(argument: str, path: Path, opened: Path) -> None:
 
 
 def _tokenizer_model(file: OnnxFile, name: str) -> bytes:
-    """Return a SentencePiece model from a file's metadata."""
     text = file.metadata_text(name) or ""
-    try:
+    model = b""
+    with contextlib.suppress(ValueError):
         model = base64.b64decode(text, validate=True)
-    except ValueError:
-        model = b""
     if not model:
         raise ValueError(
             f"ONNX: expected a SentencePiece model in base 64 as '{name}' in the metadata of "
@@ -277,20 +259,18 @@ def _tokenizer_model(file: OnnxFile, name: str) -> bytes:
 
 
 class OnnxReader:
-    """The runtime and the metadata of an opened file, for all classes below."""
+    """Base of the classes below."""
 
     runtime: Any  # an `OnnxRuntime`
 
     @property
     def metadata(self) -> dict[str, Any]:
         """The values that the export wrote into the file, by name."""
-        metadata: dict[str, Any] = self.runtime.metadata
-        return metadata
+        return self.runtime.metadata
 
     def _open(
         self, path: str | PathLike[str] | OnnxRuntime, threads: int | None, reader: str
     ) -> OnnxRuntime:
-        """Return the runtime of a file for the class `reader`."""
         if not isinstance(path, OnnxRuntime):
             return OnnxRuntime(path, threads, reader)
         path.check(reader)

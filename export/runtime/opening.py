@@ -1,8 +1,6 @@
-"""Find and open the model at a path: a bundle, a SavedModel or an ONNX file.
+"""Find and open the model at a path. Only opening a bundle or a SavedModel loads TensorFlow."""
 
-Only opening a bundle or a SavedModel loads TensorFlow.
-"""
-
+import contextlib
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -60,7 +58,17 @@ def load(
 def _load(path: Path, threads: int | None) -> BaseTranslator | BaseClassifier:
     kind = model_kind(path)
     if kind == "ONNX":
-        return _open_onnx(path, threads)
+        from tfk_transformer.export.runtime import onnx_runtime
+
+        if path.name == file_names.DECODER_STEP_FILE:
+            return onnx_runtime.OnnxStreamer(path.parent, threads)
+        if path.name != file_names.SCORE_FILE:
+            runtime = onnx_runtime.OnnxRuntime(path, threads)
+            if runtime.reader == "OnnxClassifier":
+                return onnx_runtime.OnnxClassifier(runtime)
+            if runtime.reader == "OnnxTranslator":
+                return onnx_runtime.OnnxTranslator(runtime)
+        return onnx_runtime.OnnxScorer(path, threads)
     if kind not in ("SavedModel", "bundle"):
         raise unexpected_path("MODEL", path)
     if threads is not None:
@@ -68,30 +76,14 @@ def _load(path: Path, threads: int | None) -> BaseTranslator | BaseClassifier:
             f"threads: expected None for {path}, which TensorFlow runs, got {threads}; call "
             "tf.config.threading.set_intra_op_parallelism_threads before TensorFlow runs anything."
         )
-    return _open_saved_model(path) if kind == "SavedModel" else open_bundle(path)
-
-
-def _open_onnx(path: Path, threads: int | None) -> BaseTranslator | BaseClassifier:
-    from tfk_transformer.export.runtime import onnx_runtime
-
-    if path.name == file_names.DECODER_STEP_FILE:
-        return onnx_runtime.OnnxStreamer(path.parent, threads)
-    if path.name != file_names.SCORE_FILE:
-        runtime = onnx_runtime.OnnxRuntime(path, threads)
-        if runtime.reader == "OnnxClassifier":
-            return onnx_runtime.OnnxClassifier(runtime)
-        if runtime.reader == "OnnxTranslator":
-            return onnx_runtime.OnnxTranslator(runtime)
-    return onnx_runtime.OnnxScorer(path, threads)
-
-
-def _open_saved_model(path: Path) -> BaseTranslator | BaseClassifier:
+    if kind == "bundle":
+        return open_bundle(path)
     from tfk_transformer.export.runtime import saved_model_runtime
 
-    runtime = saved_model_runtime.SavedModelRuntime(path)
-    if runtime.classifies:
-        return saved_model_runtime.SavedModelClassifier(runtime)
-    return saved_model_runtime.SavedModelTranslator(runtime)
+    model = saved_model_runtime.SavedModelRuntime(path)
+    if model.classifies:
+        return saved_model_runtime.SavedModelClassifier(model)
+    return saved_model_runtime.SavedModelTranslator(model)
 
 
 def open_bundle(path: str | PathLike[str]) -> "Translator | TextClassifier":
@@ -110,11 +102,9 @@ def open_bundle(path: str | PathLike[str]) -> "Translator | TextClassifier":
 
 
 def model_kind(path: Path) -> str:
-    """Return the kind of the file or folder at a path.
-
-    This is "ONNX", "SavedModel", "bundle", "web", "library" (a folder of another library that this
-    project exported), "CTranslate2" or "Hugging Face" (folders that it did not export), or "" for
-    any other path.
+    """Return the kind of the file or folder at a path: "ONNX", "SavedModel", "bundle", "web",
+    "library" (a folder of another library that this project exported), "CTranslate2" or "Hugging
+    Face" (folders that it did not export), or "" for any other path.
     """
     if path.suffix == ".onnx" or path.is_file():
         return "ONNX"
@@ -140,30 +130,26 @@ def newest_model(path: str | PathLike[str]) -> Path:
 
 def unexpected_path(argument: str, path: Path) -> ValueError:
     """Return the error for a path that is not the path of a model; `argument` begins it."""
-    return ValueError(f"{argument}: expected {MODEL_PATHS}, got {_description(path)}.")
-
-
-def _description(path: Path) -> str:
     if model_kind(path) == "web":
-        return f"{path}, a page for browsers and Node (docs/browser.md)"
-    if (path / "model.bin").is_file():
-        return f"{path}, a folder of CTranslate2, which ctranslate2.Translator opens"
-    if family := _transformers_family(path):
-        return (
+        got = f"{path}, a page for browsers and Node (docs/browser.md)"
+    elif (path / "model.bin").is_file():
+        got = f"{path}, a folder of CTranslate2, which ctranslate2.Translator opens"
+    elif family := _transformers_family(path):
+        got = (
             f"{path}, a folder of transformers ({family}), which `tfk-transformer import` converts "
             "to a bundle"
         )
-    if not path.is_dir():
-        return f"{path}, which does not exist"
-    if files := [str(path / name) for name in LOADABLE if (path / name).exists()]:
-        return f"{path}, the folder of an export; name one of its files: {', '.join(files)}"
-    return f"a folder without any of these files ({path})"
+    elif not path.is_dir():
+        got = f"{path}, which does not exist"
+    elif files := [str(path / name) for name in LOADABLE if (path / name).exists()]:
+        got = f"{path}, the folder of an export; name one of its files: {', '.join(files)}"
+    else:
+        got = f"a folder without any of these files ({path})"
+    return ValueError(f"{argument}: expected {MODEL_PATHS}, got {got}.")
 
 
 def _transformers_family(path: Path) -> str:
     """Return the `model_type` in the configuration of a folder, or "" without one."""
-    try:
-        config = read_json_object(path / "config.json")
-    except (OSError, ValueError):
-        return ""
-    return str(config.get("model_type") or "")
+    with contextlib.suppress(OSError, ValueError):
+        return str(read_json_object(path / "config.json").get("model_type") or "")
+    return ""

@@ -1,14 +1,11 @@
-"""Read and write the protobuf messages of ONNX files, and map their weights into memory.
-
-The package protobuf would copy all weights of an ONNX file. A message is a sequence of fields
-(protobuf.dev/programming-guides/encoding). A field is a tag and a value. The tag is 8 times the
-field's number plus its wire type.
+"""Read and write protobuf messages (protobuf.dev/programming-guides/encoding), and map the weights
+of ONNX files into memory. The package protobuf would copy all weights.
 """
 
 import mmap
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 Content: TypeAlias = bytes | mmap.mmap
 
@@ -31,25 +28,14 @@ RAW_DATA, EXTERNAL_DATA, DATA_LOCATION = 9, 13, 14  # fields of TensorProto
 EXTERNAL = 1  # a value of DATA_LOCATION
 
 
-class Field(NamedTuple):
-    """A field of a message: positions of bytes in the content."""
-
-    number: int
-    wire_type: int
-    start: int
-    value: int  # where the value starts, after its length
-    end: int
-
-
-def read_fields(content: Content, start: int, end: int) -> Iterator[Field]:
-    """Yield the fields of the message in content[start:end].
-
-    Raises:
-        ValueError: if this is not a message.
+def read_fields(content: Content, start: int, end: int) -> Iterator[tuple[int, int, int, int, int]]:
+    """Yield the fields of the message in content[start:end]: the number, the wire type, and the
+    positions where the field begins, where its value begins after its length, and where both end.
     """
     position = start
     while position < end:
         start = position
+        # The tag is 8 times the number plus the wire type.
         tag, position = _read_varint(content, position, end)
         number, wire_type = tag >> 3, tag & 7
         value = position
@@ -64,15 +50,16 @@ def read_fields(content: Content, start: int, end: int) -> Iterator[Field]:
             raise ValueError(f"expected a protobuf message, got wire type {wire_type}")
         if position > end:
             raise ValueError("expected a protobuf message, got a part of one")
-        yield Field(number, wire_type, start, value, position)
+        yield number, wire_type, start, value, position
 
 
 def read_bytes(message: bytes, number: int) -> list[bytes]:
     """Return the values of a field of wire type `BYTES`, which can be repeated."""
+    fields = read_fields(message, 0, len(message))
     return [
-        message[field.value : field.end]
-        for field in read_fields(message, 0, len(message))
-        if (field.number, field.wire_type) == (number, BYTES)
+        message[value:end]
+        for key, wire_type, _, value, end in fields
+        if (key, wire_type) == (number, BYTES)
     ]
 
 
@@ -111,17 +98,10 @@ def graph_with_external_weights(path: Path) -> bytes:
 
     onnxruntime copies the weights that it reads from a file several times, but maps "external"
     weights, which are in a file next to the graph. Here the ONNX file itself is this file. All
-    sessions and processes share the mapped pages, which the system can drop and read again.
-
-    The weights of operators' attributes, and small weights, remain in the model.
-
-    Raises:
-        ValueError: if the file is not a protobuf message.
+    sessions and processes share the mapped pages, which the system can drop and read again. The
+    weights of operators' attributes, and small weights, remain in the model.
     """
-    with (
-        path.open("rb") as file,
-        mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content,
-    ):
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
         return _with_references(content, "ModelProto", 0, len(content), path.name)
 
 
@@ -132,19 +112,19 @@ def _with_references(
     if depth > MAX_DEPTH:
         raise ValueError(f"expected at most {MAX_DEPTH} nested messages, got more")
     parts = []
-    for field in read_fields(content, start, end):
-        size = field.end - field.value
-        is_large = field.wire_type == BYTES and size >= SMALLEST
-        inner = MESSAGES[message].get(field.number)
+    for number, wire_type, first, value, last in read_fields(content, start, end):
+        is_large = wire_type == BYTES and last - value >= SMALLEST
+        inner = MESSAGES[message].get(number)
         if is_large and inner:
-            part = _with_references(content, inner, field.value, field.end, file_name, depth + 1)
-            parts.append(write_bytes(field.number, part))
-        elif is_large and message == "TensorProto" and field.number == RAW_DATA:
-            reference = {"location": file_name, "offset": str(field.value), "length": str(size)}
-            for key, value in reference.items():
-                entry = write_bytes(1, key.encode()) + write_bytes(2, value.encode())
+            part = _with_references(content, inner, value, last, file_name, depth + 1)
+            parts.append(write_bytes(number, part))
+        elif is_large and message == "TensorProto" and number == RAW_DATA:
+            length = str(last - value)
+            reference = {"location": file_name, "offset": str(value), "length": length}
+            for key, text in reference.items():
+                entry = write_bytes(1, key.encode()) + write_bytes(2, text.encode())
                 parts.append(write_bytes(EXTERNAL_DATA, entry))
             parts.append(write_number(DATA_LOCATION, EXTERNAL))
         else:
-            parts.append(content[field.start : field.end])
+            parts.append(content[first:last])
     return b"".join(parts)

@@ -9,23 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 from tfk_transformer.array_types import Tensor
 from tfk_transformer.config.search_settings import Rules, setting_rules
-from tfk_transformer.config.small_files import parse_json_object
 from tfk_transformer.inference.base_classifier import BaseClassifier
 from tfk_transformer.inference.base_translator import BaseTranslator
-from tfk_transformer.inference.runtime import (
-    ONE_BATCH,
-    UNCACHED,
-    Outputs,
-    Workload,
-    has_encoder,
-)
+from tfk_transformer.inference.runtime import ONE_BATCH, UNCACHED, Outputs, Workload, has_encoder
 from tfk_transformer.runtime_environment import check_process, check_tensorflow_text
 from tfk_transformer.text.calibration import CONFIDENCE, Calibration
 from tfk_transformer.text.languages import Languages
 
 if TYPE_CHECKING:
-    from tensorflow.core.protobuf.meta_graph_pb2 import MetaGraphDef
-
     from tfk_transformer.inference.token_scoring import Tokenizers
 
 
@@ -76,7 +67,7 @@ class SavedModelRuntime:
 
     @property
     def has_encoder(self) -> bool:
-        """Whether the model has an encoder; a decoder-only model reads a prompt."""
+        """Whether the model has an encoder; see `TranslatorRuntime`."""
         return has_encoder(self._config["architecture"])
 
     @property
@@ -145,27 +136,6 @@ class SavedModelRuntime:
         raise ValueError(UNCACHED)
 
 
-def stored_config(content: "MetaGraphDef") -> dict[str, Any] | None:
-    """Return the model's configuration in a SavedModel that is not loaded; None without one.
-
-    It is the constant that the function `config` returns.
-    """
-    nodes = content.object_graph_def.nodes
-    children = nodes[0].children if nodes else ()
-    names = {
-        name
-        for child in children
-        if child.local_name == "config"
-        for name in nodes[child.node_id].function.concrete_functions
-    }
-    for function in content.graph_def.library.function:
-        if function.signature.name in names:
-            constants = [node for node in function.node_def if node.op == "Const"]
-            text = constants[0].attr["value"].tensor.string_val[0]
-            return parse_json_object(text, "the configuration")
-    return None
-
-
 def read_saved_model(path: str | PathLike[str]) -> Tensor:
     """Load a SavedModel, with TensorFlow Text's operators."""
     try:
@@ -211,7 +181,6 @@ class SavedModelClassifier(BaseClassifier):
 
 
 def _open(path: str | PathLike[str] | SavedModelRuntime, required: str) -> SavedModelRuntime:
-    """Return the runtime of a SavedModel, which must have a signature."""
     runtime = path if isinstance(path, SavedModelRuntime) else SavedModelRuntime(path)
     signatures = runtime.model.signatures
     if required in signatures:

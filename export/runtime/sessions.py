@@ -25,8 +25,7 @@ if TYPE_CHECKING:
 # The option of onnxruntime for the folder that contains the external weights of a model in memory.
 WEIGHTS_FOLDER = "session.model_external_initializers_file_folder_path"
 PROVIDERS = ["CPUExecutionProvider"]
-# Earlier versions multiply 8-bit integers wrongly on processors with AMX.
-INT8_VERSION = (1, 25)
+INT8_VERSION = (1, 25)  # earlier ones multiply 8-bit integers wrongly on processors with AMX
 METADATA = "tfk_transformer"  # the key of the metadata that the export writes into a file
 MODEL_CARD = "model_card"  # the key of the model card, which is for readers
 LIGHT_FILE = 10_000_000  # bytes of a file whose operators are too short for several threads
@@ -34,14 +33,10 @@ HEAVY_FILE = 50_000_000  # bytes of a file that is worth a single session for al
 
 
 class OnnxFile:
-    """An ONNX file, with sessions for numbers of threads and for small or large batches.
+    """An ONNX file, with sessions for numbers of threads and for small or large batches, of which
+    one must be open for the other methods.
 
-    All methods but `session` need an open session.
-
-    Args:
-        path: the file.
-        text_operators: whether the file has operators of onnxruntime-extensions.
-        export: the file of the same export that was opened first. Default: this file.
+    `export` is the file of the same export that was opened first. Default: this file.
     """
 
     def __init__(
@@ -65,18 +60,14 @@ class OnnxFile:
     def session(self, threads: int, small: bool) -> "onnxruntime.InferenceSession | TextSession":
         """Return the session with this number of threads for small or for large batches.
 
-        A small batch has at most `MAX_SMALL_BATCH` hypotheses. Sessions for small batches do not
-        use onnxruntime's memory arena: it has a single lock, and the short operators of small
-        batches allocate often. Without the arena, concurrent small batches take 0.7 to 0.9 of the
-        time. Large tensors need the arena, since otherwise the system maps their pages again for
-        each tensor. At 128 hypotheses, the time is the same with and without the arena.
+        Sessions for small batches do not use onnxruntime's memory arena: it has a single lock, and
+        the short operators of small batches allocate often. Without the arena, concurrent small
+        batches take 0.7 to 0.9 of the time. Large tensors need the arena, since otherwise the
+        system maps their pages again for each tensor. At 128 hypotheses, the time is the same.
 
         Each session has its own packed copy of the weights. In heavy files, small batches take the
         same time with the arena, so all batches share a session. In light files, a second thread
         does not make a small batch faster.
-
-        Raises:
-            ValueError: if the file does not load, or its folder has been replaced.
         """
         arena = not small or self._bytes >= HEAVY_FILE
         if small and self._bytes < LIGHT_FILE:
@@ -100,13 +91,12 @@ class OnnxFile:
 
     @functools.cached_property
     def metadata(self) -> dict[str, Any]:
-        """The metadata that the export wrote."""
+        """The values that the export wrote."""
         return read_metadata(self._opened, self.path)
 
     def metadata_text(self, name: str) -> str | None:
         """Return a further text in the metadata, or None."""
-        text: str | None = self._opened.get_modelmeta().custom_metadata_map.get(name)
-        return text
+        return self._opened.get_modelmeta().custom_metadata_map.get(name)
 
     @functools.cached_property
     def inputs(self) -> dict[str, Sequence[Any]]:
@@ -119,14 +109,6 @@ class OnnxFile:
         return [value.name for value in self._opened.get_outputs()]
 
 
-def check_threads(threads: int | None) -> None:
-    """Refuse a number of threads that is less than 1."""
-    if threads is not None and threads < 1:
-        raise ValueError(
-            f"threads: expected at least 1, or None for the number of processors, got {threads}."
-        )
-
-
 def open_session(
     path: str | PathLike[str],
     threads: int | None = None,
@@ -136,21 +118,14 @@ def open_session(
     """Open an ONNX file on the CPU. Its weights are mapped into memory, so its bytes must not
     change. A new file can replace it.
 
-    Args:
-        path: the file.
-        threads: threads inside operators. Default: the number of processors.
-        text_operators: whether the file has operators of onnxruntime-extensions. Where this package
-            is not installed, SentencePiece computes them.
-        arena: whether to allocate from onnxruntime's arena, which keeps freed memory, instead of
-            from the system.
+    `text_operators` are those of onnxruntime-extensions. Where this package is not installed,
+    SentencePiece computes them. The arena of onnxruntime keeps freed memory.
     """
-    check_threads(threads)
     path = Path(path)
     if not path.is_file():
         raise ValueError(f"ONNX: expected a file, got {path}, which does not exist.")
     options = onnxruntime.SessionOptions()
-    library = text_operators_library() if text_operators else None
-    if library:
+    if library := text_operators_library() if text_operators else None:
         options.register_custom_ops_library(library)
     options.log_severity_level = 4  # errors are raised as exceptions
     options.enable_cpu_mem_arena = arena
@@ -175,15 +150,12 @@ def open_session(
 
 
 def text_operators_library() -> str | None:
-    """Load the library of onnxruntime-extensions, and return its path; None if the package is not
-    installed.
+    """Load the library of onnxruntime-extensions, and return its path; None if it is not installed.
 
     TensorFlow makes its symbols global, including the symbols of protobuf. A library with protobuf
     that is loaded later calls TensorFlow's copy and crashes, unless the library is first bound to
-    its own symbols. Loading the library here binds it in this way.
-
-    The package is located without importing it, since it imports onnx, torch and transformers if
-    they are installed. Those imports take seconds, and the operators do not need them.
+    its own symbols, as here. The package is not imported, since it imports onnx, torch and
+    transformers if they are installed, which takes seconds.
     """
     spec = importlib.util.find_spec("onnxruntime_extensions")
     if spec is None or spec.origin is None:
@@ -203,11 +175,7 @@ def text_operators_library() -> str | None:
 def read_metadata(
     session: onnxruntime.InferenceSession, path: str | PathLike[str]
 ) -> dict[str, Any]:
-    """Return the metadata that the export wrote into a file.
-
-    Raises:
-        ValueError: if the file has no metadata of this project, or needs a newer onnxruntime.
-    """
+    """Return the metadata of a file; refuse one without metadata, or for a newer onnxruntime."""
     text = session.get_modelmeta().custom_metadata_map.get(METADATA)
     if text is None:
         raise ValueError(
@@ -221,10 +189,7 @@ def read_metadata(
 
 
 def check_int8_version(name: str | PathLike[str]) -> None:
-    """Refuse a version of onnxruntime that computes 8-bit weights wrongly on some processors.
-
-    `name` is the file or the format with these weights, for the error.
-    """
+    """Refuse a version of onnxruntime that computes the 8-bit weights of `name` wrongly."""
     version = onnxruntime.__version__
     if tuple(map(int, version.split(".")[:2])) < INT8_VERSION:
         raise ValueError(
@@ -251,17 +216,10 @@ _CHECKS: dict[str, Callable[[Any], bool]] = {
 
 
 def parse_metadata(text: str, path: str | PathLike[str]) -> dict[str, Any]:
-    """Return the values of a file's metadata. The text is not trusted.
-
-    Raises:
-        ValueError: if the text is not a JSON object, or a value is missing or invalid.
-    """
+    """Return the values of a file's metadata. The text is not trusted."""
     metadata = parse_json_object(text, f"ONNX: the metadata of {path}")
-    broken = [
-        name
-        for name, is_valid in _CHECKS.items()
-        if name in metadata and not is_valid(metadata[name])
-    ]
+    checked = [(name, valid) for name, valid in _CHECKS.items() if name in metadata]
+    broken = [name for name, is_valid in checked if not is_valid(metadata[name])]
     if broken or "config" not in metadata:
         raise ValueError(
             f"ONNX: expected the metadata of an export in {path}, got no valid "

@@ -1,12 +1,9 @@
-"""Run ONNX files over texts without onnxruntime-extensions.
-
-The operators of a file that need onnxruntime-extensions are tokenizers at its inputs and a
-detokenizer at its outputs. `without_text_operators` cuts them off, and `TextSession` computes them
-with SentencePiece in Python.
+"""Run ONNX files over texts without onnxruntime-extensions: its operators, which are tokenizers at
+the inputs and a detokenizer at the outputs, are cut off and computed with SentencePiece.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -22,6 +19,7 @@ from tfk_transformer.inference.signatures import GENERATE, PREFIX, TEXT, TRANSLA
 from tfk_transformer.tokenizers.subword_tokenizer import SubwordTokenizer
 
 TEXT_OPERATORS = "ai.onnx.contrib"  # the domain of onnxruntime-extensions
+TOKENIZER = b"SentencepieceTokenizer"  # an operator of this domain
 IDS = GENERATE.outputs[0].name  # the value that the detokenizer of a file reads
 TRANSLATIONS = TRANSLATE.outputs[0].name  # the output of the detokenizer
 
@@ -29,98 +27,77 @@ TRANSLATIONS = TRANSLATE.outputs[0].name  # the output of the detokenizer
 GRAPH = 7  # of ModelProto
 NODE, INITIALIZER, INPUT, OUTPUT = 1, 5, 11, 12  # of GraphProto
 NODE_INPUT, NODE_OUTPUT, OPERATOR, ATTRIBUTE, DOMAIN = 1, 2, 4, 5, 7  # of NodeProto
+NODE_ENDS = (NODE_INPUT, NODE_OUTPUT)
 STRING_VALUE = 4  # of AttributeProto
 TENSOR_NAME = 8  # of TensorProto
 INT32, INT64 = 6, 7  # numbers of dtypes
 
 
-class TextInput(NamedTuple):
-    """An input of texts (N,), and the two inputs that replace it in the graph."""
-
-    name: str
-    tokens: str  # int32 (sum of lengths,), the tokens of all texts, each with its end token
-    starts: str  # int64 (N+1,), the index of the first token of each text, and their number
-    model: bytes  # the SentencePiece model
+# By the name of an input of texts (N,): the two inputs that replace it in the graph, which are the
+# tokens of all texts with their end tokens, int32 (sum of lengths,), and the index of the first
+# token of each text and the number of all, int64 (N+1,); and the SentencePiece model.
+TextInputs: TypeAlias = dict[str, tuple[str, str, bytes]]
 
 
-def without_text_operators(model: bytes) -> tuple[bytes, list[TextInput]]:
+def without_text_operators(model: bytes) -> tuple[bytes, TextInputs]:
     """Return an ONNX model without operators of onnxruntime-extensions, and its inputs of texts.
 
     Other inputs replace these inputs in the model, and the output `IDS` replaces translations.
     """
     parts = []
-    text_inputs: list[TextInput] = []
-    for field in read_fields(model, 0, len(model)):
-        part = model[field.start : field.end]
-        if (field.number, field.wire_type) == (GRAPH, BYTES):
-            graph = model[field.value : field.end]
-            text_inputs = _text_inputs(graph)
+    text_inputs: TextInputs = {}
+    for number, wire_type, start, value, end in read_fields(model, 0, len(model)):
+        part = model[start:end]
+        if (number, wire_type) == (GRAPH, BYTES):
+            graph = model[value:end]
+            for node in read_bytes(graph, NODE):
+                if read_bytes(node, OPERATOR) == [TOKENIZER]:
+                    name = read_bytes(node, NODE_INPUT)[0].decode()
+                    tokens, starts, *_ = (item.decode() for item in read_bytes(node, NODE_OUTPUT))
+                    (pieces,) = read_bytes(read_bytes(node, ATTRIBUTE)[0], STRING_VALUE)
+                    text_inputs[name] = tokens, starts, pieces
             part = write_bytes(GRAPH, _cut(graph, text_inputs))
         parts.append(part)
     return b"".join(parts), text_inputs
 
 
-def _text_inputs(graph: bytes) -> list[TextInput]:
-    text_inputs = []
-    for node in read_bytes(graph, NODE):
-        if read_bytes(node, OPERATOR) == [b"SentencepieceTokenizer"]:
-            name = read_bytes(node, NODE_INPUT)[0].decode()
-            tokens, starts, *_ = (value.decode() for value in read_bytes(node, NODE_OUTPUT))
-            (model,) = read_bytes(read_bytes(node, ATTRIBUTE)[0], STRING_VALUE)
-            text_inputs.append(TextInput(name, tokens, starts, model))
-    return text_inputs
-
-
-def _cut(graph: bytes, text_inputs: Sequence[TextInput]) -> bytes:
-    names = {text_input.name.encode() for text_input in text_inputs}
+def _cut(graph: bytes, text_inputs: TextInputs) -> bytes:
+    names = {name.encode() for name in text_inputs}
     parts = []
-    for field in read_fields(graph, 0, len(graph)):
-        part = graph[field.start : field.end]
-        value = graph[field.value : field.end]
-        if field.number == NODE and read_bytes(value, DOMAIN) == [TEXT_OPERATORS.encode()]:
-            part = _replacement(value)
-        elif field.number == INPUT and read_bytes(value, 1)[0] in names:
+    for number, _, start, first, end in read_fields(graph, 0, len(graph)):
+        part, value = graph[start:end], graph[first:end]
+        if number == NODE and read_bytes(value, DOMAIN) == [TEXT_OPERATORS.encode()]:
             part = b""
-        elif field.number == INITIALIZER and read_bytes(value, TENSOR_NAME)[0] in names:
+            if read_bytes(value, OPERATOR) != [TOKENIZER]:
+                # A part of the detokenizer, whose result is no longer an output.
+                ends = [write_bytes(key, read_bytes(value, key)[0]) for key in NODE_ENDS]
+                part = write_bytes(NODE, b"".join([*ends, write_bytes(OPERATOR, b"Identity")]))
+        elif number == INPUT and read_bytes(value, 1)[0] in names:
+            part = b""
+        elif number == INITIALIZER and read_bytes(value, TENSOR_NAME)[0] in names:
             part = b""  # the default of the input
-        elif field.number == OUTPUT and read_bytes(value, 1)[0] == TRANSLATIONS.encode():
+        elif number == OUTPUT and read_bytes(value, 1)[0] == TRANSLATIONS.encode():
             part = _declaration(OUTPUT, IDS, INT32)
         parts.append(part)
-    for text_input in text_inputs:
-        parts.append(_declaration(INPUT, text_input.tokens, INT32))
-        parts.append(_declaration(INPUT, text_input.starts, INT64))
+    for tokens, starts, _ in text_inputs.values():
+        parts += [_declaration(INPUT, tokens, INT32), _declaration(INPUT, starts, INT64)]
     return b"".join(parts)
-
-
-def _replacement(node: bytes) -> bytes:
-    """Return the field that replaces a node: nothing for a tokenizer, Identity for a part of the
-    detokenizer, whose result is no longer an output.
-    """
-    if read_bytes(node, OPERATOR) == [b"SentencepieceTokenizer"]:
-        return b""
-    fields = [
-        write_bytes(NODE_INPUT, read_bytes(node, NODE_INPUT)[0]),
-        write_bytes(NODE_OUTPUT, read_bytes(node, NODE_OUTPUT)[0]),
-        write_bytes(OPERATOR, b"Identity"),
-    ]
-    return write_bytes(NODE, b"".join(fields))
 
 
 def _declaration(number: int, name: str, dtype: int) -> bytes:
     """Return the field of a graph that declares an input or an output of any shape."""
-    tensor_type = write_number(1, dtype)
-    value_type = write_bytes(1, tensor_type)
+    value_type = write_bytes(1, write_number(1, dtype))
     return write_bytes(number, write_bytes(1, name.encode()) + write_bytes(2, value_type))
 
 
 class TextSession:
     """A session of a model without text operators, with the inputs and outputs of the file."""
 
-    def __init__(self, session: Any, text_inputs: Sequence[TextInput]):
+    def __init__(self, session: Any, text_inputs: TextInputs):
         self._session = session
         self._text_inputs = text_inputs
         self._tokenizers = {
-            text_input.name: SubwordTokenizer(text_input.model) for text_input in text_inputs
+            name: SubwordTokenizer(model) for name, (_, _, model) in text_inputs.items()
         }
 
     def run(self, names: Sequence[str] | None, inputs: Mapping[str, Any]) -> list[Any]:
@@ -129,30 +106,24 @@ class TextSession:
         feeds = dict(inputs)
         if PREFIX.name in self._tokenizers:
             feeds.setdefault(PREFIX.name, [""])
-        for text_input in self._text_inputs:
-            texts = [str(text) for text in feeds.pop(text_input.name)]
-            tokenizer = self._tokenizers[text_input.name]
-            rows = [[*row, END_ID] for row in tokenizer.encode(texts)]
-            lengths = [len(row) for row in rows]
-            feeds[text_input.tokens] = np.array([id_ for row in rows for id_ in row], "int32")
-            feeds[text_input.starts] = np.cumsum([0, *lengths], dtype="int64")
+        for name, (tokens, starts, _) in self._text_inputs.items():
+            texts = [str(text) for text in feeds.pop(name)]
+            rows = [[*row, END_ID] for row in self._tokenizers[name].encode(texts)]
+            feeds[tokens] = np.array([id_ for row in rows for id_ in row], "int32")
+            feeds[starts] = np.cumsum([0, *map(len, rows)], dtype="int64")
         graph_names = [IDS if name == TRANSLATIONS else name for name in names]
         outputs = self._session.run(graph_names, feeds)
-        return [
-            self._decode(output) if name == TRANSLATIONS else output
-            for name, output in zip(names, outputs, strict=True)
-        ]
-
-    def _decode(self, ids: np.ndarray) -> np.ndarray:
-        """Return the texts (N, n_best) of ids (N, n_best, T)."""
-        target_tokenizer = self._tokenizers[PREFIX.name]
-        texts = target_tokenizer.decode(ids.reshape(-1, ids.shape[2]).tolist())
-        return np.array(texts, object).reshape(ids.shape[:2])
+        if TRANSLATIONS in names:
+            index = names.index(TRANSLATIONS)
+            ids = outputs[index]  # (N, n_best, T)
+            texts = self._tokenizers[PREFIX.name].decode(ids.reshape(-1, ids.shape[2]).tolist())
+            outputs[index] = np.array(texts, object).reshape(ids.shape[:2])
+        return outputs
 
     def get_inputs(self) -> list[Any]:
         """Return objects with the name and the shape of each input of the file."""
         texts = [TEXT._replace(name=name) for name in self._tokenizers]
-        replaced = {name for _, tokens, starts, _ in self._text_inputs for name in (tokens, starts)}
+        replaced = {name for *names, _ in self._text_inputs.values() for name in names}
         others = [value for value in self._session.get_inputs() if value.name not in replaced]
         return [*texts, *others]
 

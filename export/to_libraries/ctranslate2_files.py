@@ -58,18 +58,9 @@ def write_ctranslate2(
     """Write a new folder that `ctranslate2.Translator` loads, from a built model in float32.
 
     The translator adds the end token to sources if the model reads it, and never predicts padding
-    and the start token.
-
-    Args:
-        source_tokens: the source tokens by id; the special tokens are the same as in the target.
-        target_tokens: the target tokens by id.
-        quantization: the type of the weights in the file, for example "int8". Default: float32.
-        shortlist: the shortlist, written as CTranslate2's vocabulary map for searches with
-            `use_vmap=True`. None: no map.
-
-    Raises:
-        ValueError: names all options of the model that CTranslate2 does not support, or tokens
-            that a vocabulary map cannot contain.
+    and the start token. The tokens are by id. The special tokens of both sides are the same. A
+    shortlist is written as CTranslate2's vocabulary map, for searches with `use_vmap=True`.
+    `quantization` is the type of the weights in the file, for example "int8".
     """
     if problems := unsupported_options(model.config, CTRANSLATE2):
         raise ValueError(
@@ -83,9 +74,15 @@ def write_ctranslate2(
     spec.config.bos_token = spec.config.decoder_start_token = target_tokens[START_ID]
     spec.config.eos_token = target_tokens[END_ID]
     spec.config.unk_token = target_tokens[UNKNOWN_ID]
-    _fill_ends(spec, model.config, weights)
-    _fill_layers(spec, weights)
-    _fill_positions(spec, model, weights)
+    _fill_ends(spec, model, weights)
+    for stack, parts in ATTENTION_PARTS.items():
+        for i, layer in enumerate(getattr(spec, stack).layer):
+            path = f"{stack}/layer_{i}"
+            for part, attention, residual, products in parts:
+                part_spec = getattr(layer, part)
+                _fill_attention(part_spec, weights, f"{path}/{attention}", products)
+                _fill_norm(part_spec.layer_norm, weights, f"{path}/{residual}/norm")
+            _fill_feed_forward(layer.ffn, weights, path)
     spec.validate()
     spec.optimize(quantization=quantization)
     folder.mkdir(parents=True)
@@ -97,17 +94,15 @@ def write_ctranslate2(
 def vocabulary_map(
     shortlist: Shortlist, source_tokens: Sequence[str], target_tokens: Sequence[str]
 ) -> list[str]:
-    """Return the lines of CTranslate2's vocabulary map.
+    """Return the lines of CTranslate2's vocabulary map: a source token, a tab, and its candidates.
 
-    A line has a source token, a tab, and the token's candidates, separated by spaces. The first
-    line has an empty source token, and the candidates for every text.
+    The first line has an empty source token, and the candidates for every text.
     """
     tokens = {*source_tokens, *target_tokens}
     if broken := [token for token in tokens if set(token) & set(" \t\r\n")]:
         raise ValueError(
             f"shortlist: expected tokens without spaces, tabs and line ends for {VOCABULARY_MAP}, "
-            f"got {sorted(broken)[:3]}; "
-            "export for CTranslate2 without a shortlist."
+            f"got {sorted(broken)[:3]}; export for CTranslate2 without a shortlist."
         )
     rows = {"": shortlist.common, **dict(zip(source_tokens, shortlist.likely, strict=True))}
     candidates = {
@@ -155,18 +150,18 @@ def _spec(config: TransformerConfig) -> "TransformerSpec":
     return spec
 
 
-def _fill_ends(spec: "TransformerSpec", config: TransformerConfig, weights: Weights) -> None:
-    """Fill the embeddings, the projection, and the norms outside of layers."""
+def _fill_ends(spec: "TransformerSpec", model: Transformer, weights: Weights) -> None:
+    """Fill the embeddings, the positions, the projection, and the norms outside of layers."""
+    config = model.config
     source = weights["source_embedding/embeddings"]
     target = source if config.shares_source else weights["target_embedding/embeddings"]
     spec.encoder.embeddings[0].weight = source
     spec.decoder.embeddings.weight = target
     spec.decoder.projection.weight = (
-        target if config.ties_output else _transposed(weights["output/kernel"])
+        target if config.ties_output else np.ascontiguousarray(weights["output/kernel"].T)
     )
-    bias = np.maximum(
-        weights.get("output/bias", np.zeros(len(target), "float32")), MIN_FLOAT16_BIAS
-    )
+    bias = weights.get("output/bias", np.zeros(len(target), "float32"))
+    bias = np.maximum(bias, MIN_FLOAT16_BIAS)
     spec.decoder.projection.bias = np.where(np.arange(len(bias)) < END_ID, MIN_FLOAT16_BIAS, bias)
     for side, name in (("source", "encoder"), ("target", "decoder")):
         stack = getattr(spec, name)
@@ -174,13 +169,6 @@ def _fill_ends(spec: "TransformerSpec", config: TransformerConfig, weights: Weig
             _fill_norm(stack.layer_norm, weights, f"{name}/final_norm")
         if config.embedding_norm:
             _fill_norm(stack.layernorm_embedding, weights, f"{side}_positions/norm")
-
-
-def _fill_positions(spec: "TransformerSpec", model: Transformer, weights: Weights) -> None:
-    """Fill the tables of positions, or each layer's biases of relative positions."""
-    config = model.config
-    for side, name in (("source", "encoder"), ("target", "decoder")):
-        stack = getattr(spec, name)
         if not config.positions.startswith("relative"):
             table = np.asarray(getattr(model, f"{side}_positions").table)
             stack.position_encodings.encodings = table
@@ -192,28 +180,16 @@ def _fill_positions(spec: "TransformerSpec", model: Transformer, weights: Weight
             attention.relative_attention_max_distance = np.int32(config.position_max_distance)
 
 
-def _fill_layers(spec: "TransformerSpec", weights: Weights) -> None:
-    for stack, parts in ATTENTION_PARTS.items():
-        for i, layer in enumerate(getattr(spec, stack).layer):
-            path = f"{stack}/layer_{i}"
-            for part, attention, residual, products in parts:
-                part_spec = getattr(layer, part)
-                _fill_attention(part_spec, weights, f"{path}/{attention}", products)
-                _fill_norm(part_spec.layer_norm, weights, f"{path}/{residual}/norm")
-            _fill_feed_forward(layer.ffn, weights, path)
-
-
 def _fill_attention(spec: Any, weights: Weights, name: str, products: list[list[str]]) -> None:
-    """Fill an attention layer; `products` are the roles that each product of inputs projects."""
+    """Fill an attention sublayer; for `products`, see `ATTENTION_PARTS`."""
     *inputs, output = spec.linear
     for linear, roles in zip(inputs, products, strict=True):
         projections = [weights[f"{name}/{role}"] for role in roles]  # (H, D, width)
-        linear.weight = (
-            np.concatenate(projections).transpose(0, 2, 1).reshape(-1, projections[0].shape[1])
-        )
+        joined = np.concatenate(projections).transpose(0, 2, 1)
+        linear.weight = joined.reshape(-1, joined.shape[2])
         if any(f"{name}/{role}_bias" in weights for role in roles):
             linear.bias = np.concatenate([_bias(weights, f"{name}/{role}") for role in roles])
-    output.weight = _transposed(weights[f"{name}/output"])
+    output.weight = np.ascontiguousarray(weights[f"{name}/output"].T)
     if f"{name}/output_bias" in weights:
         output.bias = weights[f"{name}/output_bias"]
 
@@ -230,7 +206,7 @@ def _fill_feed_forward(spec: Any, weights: Weights, layer: str) -> None:
         dense = f"{layer}/feed_forward/{name}"
         if f"{dense}/kernel" in weights:
             linear = getattr(spec, ctranslate2_name)
-            linear.weight = _transposed(weights[f"{dense}/kernel"])
+            linear.weight = np.ascontiguousarray(weights[f"{dense}/kernel"].T)
             if f"{dense}/bias" in weights:
                 linear.bias = weights[f"{dense}/bias"]
     _fill_norm(spec.layer_norm, weights, f"{layer}/ff_residual/norm")
@@ -240,7 +216,3 @@ def _fill_norm(spec: Any, weights: Weights, name: str) -> None:
     spec.gamma = weights[f"{name}/gamma"]
     if f"{name}/beta" in weights:  # not in norms of type "rms"
         spec.beta = weights[f"{name}/beta"]
-
-
-def _transposed(weight: np.ndarray) -> np.ndarray:
-    return np.ascontiguousarray(weight.T)

@@ -1,17 +1,15 @@
-"""Write translators as folders of MarianMT and M2M100 in Hugging Face's layout, without torch and
-transformers.
+"""Write folders of MarianMT and M2M100 in Hugging Face's layout, without torch and transformers.
 
-This is the reverse of `importing/hugging_face/marian.py` and `multilingual.py`. The rows of
-MarianMT's tables are this project's ids, so that the start token has a dedicated row. M2M100's rows
-are reordered to fairseq's ids. Its target language gets the start token's row, which training
-changes.
+The rows of MarianMT's tables are this project's ids, so that the start token has a dedicated row.
+M2M100's rows are reordered to fairseq's ids. Its target language gets the start token's row, which
+training changes.
 """
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import safetensors.numpy
@@ -26,29 +24,9 @@ from tfk_transformer.export.to_libraries.counterparts import (
     plain_attention,
     unsupported_options,
 )
-from tfk_transformer.importing.hugging_face.bart import (
-    LOGITS_BIAS,
-    OUTPUT_TABLE,
-    SHARED_TABLE,
-    SOURCE_TABLE,
-    TARGET_TABLE,
-    bart_arrays,
-    restore_arrays,
-)
+from tfk_transformer.importing.hugging_face import bart, model_folder, multilingual
 from tfk_transformer.importing.hugging_face.marian import MarianConfig
-from tfk_transformer.importing.hugging_face.model_folder import (
-    CONFIG,
-    GENERATION,
-    SAFETENSORS,
-    TOKENIZER_CONFIG,
-)
-from tfk_transformer.importing.hugging_face.multilingual import (
-    FAIRSEQ_SPECIALS,
-    M2M100_LANGUAGES,
-    SENTENCEPIECE_FILE,
-    VOCABULARY,
-    M2M100Config,
-)
+from tfk_transformer.importing.hugging_face.multilingual import M2M100_LANGUAGES
 from tfk_transformer.importing.hugging_face.search_notes import generation_settings
 from tfk_transformer.importing.vocabulary import (
     END_PIECE,
@@ -61,7 +39,6 @@ from tfk_transformer.importing.vocabulary import (
 )
 from tfk_transformer.pipelines.bundle import write_json
 from tfk_transformer.pipelines.translator import Translator
-from tfk_transformer.tokenizers.subword_tokenizer import SubwordTokenizer
 
 SPECIAL_IDS = ("decoder_start_token_id", "eos_token_id", "pad_token_id")
 MARK = "\u2581"  # marks the start of a word
@@ -72,45 +49,29 @@ UNNAMED_PIECE = "<row {}>"  # of a row without a piece, see `importing.vocabular
 Arrays = Mapping[str, np.ndarray]
 
 
-class SideFiles(NamedTuple):
-    """The tokens of one side in MarianMT's files."""
-
-    pieces: list[str]  # by id
-    text_tags: list[str]  # language tokens that may occur anywhere in a text
-    model: bytes  # a SentencePiece model
-
-
-class Table(NamedTuple):
-    """The rows of M2M100's table."""
-
-    pieces: list[str]  # the pieces of the rows before the languages
-    language_set: str  # a key of `M2M100_LANGUAGES`
-    ids: list[int]  # this project's id of each row
-
-    @property
-    def languages(self) -> dict[str, int]:
-        """The row of each language's token."""
-        codes = M2M100_LANGUAGES[self.language_set]
-        return {code: len(self.pieces) + i for i, code in enumerate(codes)}
-
-
 def write_marian(translator: Translator, folder: Path) -> None:
     """Write a new folder that `MarianMTModel` and `MarianTokenizer` of transformers load.
 
-    The translator has a `Transformer` in float32. What the family does not support is a
-    `ValueError`.
+    The translator has a `Transformer` in float32 without `marian_problems`.
     """
     _make_folder(folder, "MarianMT", marian_problems(translator))
-    source, target = _sides(translator)
     config = translator.model.config
     separate = not config.has_one_table
-    for name, side in (("source.spm", source), ("target.spm", target)):
-        (folder / name).write_bytes(side.model)
-    vocabularies = [("vocab.json", source), ("target_vocab.json", target)]
-    for name, side in vocabularies if separate else vocabularies[:1]:
-        write_json(folder / name, {piece: row for row, piece in enumerate(side.pieces)})
+    files = {"source.spm": "vocab.json", "target.spm": "target_vocab.json"}
+    for (name, vocabulary), (model, pieces) in zip(files.items(), _sides(translator), strict=True):
+        (folder / name).write_bytes(model.SerializeToString())
+        if separate or vocabulary == "vocab.json":
+            write_json(folder / vocabulary, {piece: row for row, piece in enumerate(pieces)})
     weights = plain_attention(translator.model)
     bias = weights.get("output/bias", np.zeros(config.target_vocab_size, "float32"))
+    tables = {bart.SHARED_TABLE: weights["source_embedding/embeddings"]}
+    if separate:
+        tables = {
+            bart.SOURCE_TABLE: weights["source_embedding/embeddings"],
+            bart.TARGET_TABLE: weights["target_embedding/embeddings"],
+        }
+        if config.tie_embeddings == "none":
+            tables[bart.OUTPUT_TABLE] = weights["output/kernel"].T
     _write_family_files(
         translator,
         folder,
@@ -136,21 +97,11 @@ def write_marian(translator: Translator, folder: Path) -> None:
             "tokenizer_class": "MarianTokenizer",
         },
         arrays={
-            **restore_arrays(bart_arrays(config), weights),
-            **_marian_tables(config, weights),
-            LOGITS_BIAS: bias[None],
+            **bart.restore_arrays(bart.bart_arrays(config), weights),
+            **tables,
+            bart.LOGITS_BIAS: bias[None],
         },
     )
-
-
-def _marian_tables(config: TransformerConfig, weights: Arrays) -> dict[str, np.ndarray]:
-    source = weights["source_embedding/embeddings"]
-    if config.has_one_table:
-        return {SHARED_TABLE: source}
-    tables = {SOURCE_TABLE: source, TARGET_TABLE: weights["target_embedding/embeddings"]}
-    if config.tie_embeddings == "none":
-        tables[OUTPUT_TABLE] = weights["output/kernel"].T
-    return tables
 
 
 def marian_problems(translator: Translator) -> list[str]:
@@ -159,18 +110,19 @@ def marian_problems(translator: Translator) -> list[str]:
     if not isinstance(translator.model.config, TransformerConfig):
         return problems
     sides = _sides(translator)
-    for name, side in zip(("source", "target"), sides, strict=True):
-        if duplicates := [piece for piece, count in Counter(side.pieces).items() if count > 1]:
+    for name, (model, pieces) in zip(("source", "target"), sides, strict=True):
+        if duplicates := [piece for piece, count in Counter(pieces).items() if count > 1]:
             problems.append(
                 f"the piece '{duplicates[0]}' of the {name} tokenizer (expected another name: "
                 "MarianMT uses this piece as a special token)"
             )
-        if side.text_tags:
+        usual = [piece for piece in model.pieces if piece.type not in NEVER_FROM_TEXT]
+        if anywhere := [piece.piece for piece in usual if is_tag(piece.piece)]:
             problems.append(
-                f"the piece '{side.text_tags[0]}' of the {name} tokenizer (expected language "
+                f"the piece '{anywhere[0]}' of the {name} tokenizer (expected language "
                 "tokens only at the start of a word)"
             )
-    if translator.model.config.has_one_table and sides[0].pieces != sides[1].pieces:
+    if translator.model.config.has_one_table and sides[0][1] != sides[1][1]:
         problems.append(
             "tie_embeddings 'all' with tokenizers whose pieces differ (expected the same pieces on "
             "both sides)"
@@ -178,68 +130,58 @@ def marian_problems(translator: Translator) -> list[str]:
     return problems
 
 
-def _sides(translator: Translator) -> tuple[SideFiles, SideFiles]:
+def _sides(translator: Translator) -> list[tuple[ModelProto, list[str]]]:
+    """Return the SentencePiece model and the pieces by id of both sides, with MarianMT's names of
+    special and language tokens, which its tokenizer removes from a text before it is segmented.
+    """
     tokenizers = (translator.source_tokenizer, translator.target_tokenizer)
-    protos = [ModelProto.FromString(tokenizer.model) for tokenizer in tokenizers]
-    used = {piece.piece for proto in protos for piece in proto.pieces[UNKNOWN_ID + 1 :]}
+    models = [ModelProto.FromString(tokenizer.model) for tokenizer in tokenizers]
+    used = {piece.piece for model in models for piece in model.pieces[UNKNOWN_ID + 1 :]}
     candidates = (f"<s{'_' * n}>" for n in range(len(used) + 1))
     start = next(name for name in candidates if name not in used)
-    return _side(tokenizers[0], start), _side(tokenizers[1], start)
-
-
-def _side(tokenizer: SubwordTokenizer, start: str) -> SideFiles:
-    """Return the tokens of a tokenizer, with MarianMT's names of special and language tokens.
-
-    The family's tokenizer removes a language token from a text before the SentencePiece model
-    segments the text.
-    """
-    proto = ModelProto.FromString(tokenizer.model)
-    pieces = proto.pieces[UNKNOWN_ID + 1 :]
-    text_tags = [
-        piece.piece for piece in pieces if is_tag(piece.piece) and piece.type not in NEVER_FROM_TEXT
-    ]
-    processor = sentencepiece.SentencePieceProcessor(model_proto=tokenizer.model)
-    # An import normalizes the language tokens, for example to lowercase.
-    spellings = {processor.normalize(tag): tag for tag in proto.trainer_spec.control_symbols}
-    for piece in pieces:
-        if piece.piece.startswith(MARK) and is_tag(piece.piece.removeprefix(MARK)):
-            piece.piece = spellings.get(piece.piece, piece.piece.removeprefix(MARK))
-            piece.type = Piece.UNUSED
-    return SideFiles(
-        [PAD_PIECE, start, END_PIECE, UNKNOWN_PIECE, *(piece.piece for piece in pieces)],
-        text_tags,
-        proto.SerializeToString(),
-    )
+    sides = []
+    for tokenizer, model in zip(tokenizers, models, strict=True):
+        processor = sentencepiece.SentencePieceProcessor(model_proto=tokenizer.model)
+        # An import normalizes the language tokens, for example to lowercase.
+        spellings = {processor.normalize(tag): tag for tag in model.trainer_spec.control_symbols}
+        names = [PAD_PIECE, start, END_PIECE, UNKNOWN_PIECE]
+        for piece in model.pieces[UNKNOWN_ID + 1 :]:
+            if piece.piece.startswith(MARK) and is_tag(piece.piece.removeprefix(MARK)):
+                piece.piece = spellings.get(piece.piece, piece.piece.removeprefix(MARK))
+                piece.type = Piece.UNUSED
+            names.append(piece.piece)
+        sides.append((model, names))
+    return sides
 
 
 def write_m2m100(translator: Translator, folder: Path) -> None:
     """Write a new folder for `M2M100ForConditionalGeneration` and `M2M100Tokenizer`.
 
-    The translator is for two languages, with a `Transformer` in float32. What the family does not
-    support is a `ValueError`.
+    The translator is for two languages, with a `Transformer` in float32 without `m2m100_problems`.
     """
     _make_folder(folder, "M2M100", m2m100_problems(translator))
-    table = _table(translator)
+    pieces, language_set, ids = _table(translator)
+    language_rows = range(len(pieces), len(pieces) + len(M2M100_LANGUAGES[language_set]))
     config = translator.model.config
     max_length = config.max_length + 1  # the language token takes a position
     origin = translator.origin
-    target_row = table.languages[origin["target_language"]]
-    (folder / SENTENCEPIECE_FILE).write_bytes(translator.source_tokenizer.model)
-    write_json(folder / VOCABULARY, {piece: row for row, piece in enumerate(table.pieces)})
+    target_row = language_rows[M2M100_LANGUAGES[language_set].index(origin["target_language"])]
+    (folder / multilingual.SENTENCEPIECE_FILE).write_bytes(translator.source_tokenizer.model)
+    write_json(folder / multilingual.VOCABULARY, {piece: row for row, piece in enumerate(pieces)})
     weights = plain_attention(translator.model)
     embeddings = weights["source_embedding/embeddings"]
-    rows = embeddings[table.ids]
+    rows = embeddings[ids]
     rows[target_row] = embeddings[START_ID]
     # Padding and languages are never predicted, as in this project.
-    never_predicted = [FAIRSEQ_SPECIALS.index("<pad>"), *table.languages.values()]
+    never_predicted = [multilingual.FAIRSEQ_SPECIALS.index("<pad>"), *language_rows]
     _write_family_files(
         translator,
         folder,
         config={
             "architectures": ["M2M100ForConditionalGeneration"],
             "model_type": "m2m_100",
-            "bos_token_id": FAIRSEQ_SPECIALS.index("<s>"),
-            **M2M100Config.from_transformer_config(config, len(table.ids)).model_dump(),
+            "bos_token_id": multilingual.FAIRSEQ_SPECIALS.index("<s>"),
+            **multilingual.M2M100Config.from_transformer_config(config, len(ids)).model_dump(),
         },
         generation={
             "bad_words_ids": [[row] for row in never_predicted],
@@ -247,16 +189,13 @@ def write_m2m100(translator: Translator, folder: Path) -> None:
             "max_length": max_length,
         },
         tokenizer_config={
-            "language_codes": table.language_set,
+            "language_codes": language_set,
             "tokenizer_class": "M2M100Tokenizer",
             "src_lang": origin["source_language"],
             "tgt_lang": origin["target_language"],
             "model_max_length": max_length,
         },
-        arrays={
-            **restore_arrays(bart_arrays(config), weights),
-            SHARED_TABLE: rows,
-        },
+        arrays={**bart.restore_arrays(bart.bart_arrays(config), weights), bart.SHARED_TABLE: rows},
     )
 
 
@@ -267,28 +206,28 @@ def m2m100_problems(translator: Translator) -> list[str]:
         return unsupported_options(config, M2M100)
     # The table has a row for each language, so that any of them can be the source prefix.
     problems = unsupported_options(config.replace(source_prefix=()), M2M100)
-    return [*problems, *_m2m100_token_problems(translator)]
-
-
-def _m2m100_token_problems(translator: Translator) -> Iterator[str]:
     family = translator.origin.get("family", "this library")
     one_tokenizer = translator.source_tokenizer.model == translator.target_tokenizer.model
     if family != "M2M100" or not one_tokenizer:
-        yield f"tokenizers of {family} (expected tokenizers of an imported M2M100)"
-        return
-    table = _table(translator)
+        return [*problems, f"tokenizers of {family} (expected tokenizers of an imported M2M100)"]
+    _, language_set, _ = _table(translator)
     codes = [translator.origin.get(f"{side}_language") for side in ("source", "target")]
-    if wrong := [code for code in codes if code not in table.languages]:
-        yield f"languages {', '.join(map(str, wrong))} (expected languages of {table.language_set})"
+    if wrong := [code for code in codes if code not in M2M100_LANGUAGES[language_set]]:
+        names = ", ".join(map(str, wrong))
+        problems.append(f"languages {names} (expected languages of {language_set})")
     bias = np.asarray(translator.model.named_weights["output/bias"])
     if np.any((bias != 0) & (bias > NEVER_PREDICTED / 2)):
-        yield (
+        problems.append(
             "an output bias other than 0, which training changed (expected 0: freeze it, as "
             "`train --from` does)"
         )
+    return problems
 
 
-def _table(translator: Translator) -> Table:
+def _table(translator: Translator) -> tuple[list[str], str, list[int]]:
+    """Return the rows of M2M100's table: the pieces of the rows before the languages, the languages
+    as a key of `M2M100_LANGUAGES`, and this project's id of each row.
+    """
     proto = ModelProto.FromString(translator.source_tokenizer.model)
     pieces = [piece.piece for piece in proto.pieces]
     language_sets = [
@@ -300,14 +239,11 @@ def _table(translator: Translator) -> Table:
     codes = M2M100_LANGUAGES[language_set]
     first_language = min(pieces.index(f"__{code}__") for code in codes)
     end = first_language + len(codes)
-    offset = FIRST_PIECE_ID - len(FAIRSEQ_SPECIALS)  # from a row to its id
+    offset = FIRST_PIECE_ID - len(multilingual.FAIRSEQ_SPECIALS)  # from a row to its id
     while end < len(pieces) and pieces[end] == UNNAMED_PIECE.format(end - offset):
         end += 1
-    return Table(
-        [*FAIRSEQ_SPECIALS, *pieces[FIRST_PIECE_ID:first_language]],
-        language_set,
-        [*FAIRSEQ_SPECIAL_IDS, *range(FIRST_PIECE_ID, end)],
-    )
+    named = [*multilingual.FAIRSEQ_SPECIALS, *pieces[FIRST_PIECE_ID:first_language]]
+    return named, language_set, [*FAIRSEQ_SPECIAL_IDS, *range(FIRST_PIECE_ID, end)]
 
 
 def _make_folder(folder: Path, family: str, problems: list[str]) -> None:
@@ -326,21 +262,24 @@ def _write_family_files(
     tokenizer_config: Mapping[str, Any],
     arrays: Arrays,
 ) -> None:
-    """Write the configurations and the weights, by the family's names, into a folder.
+    """Write the configurations, with the translator's license and search settings, and the weights.
 
-    `config` has the ids of `SPECIAL_IDS`, which generation_config.json gets too. The translator's
-    license and search settings are also written, if it has them.
+    `config` has the ids of `SPECIAL_IDS`, which generation_config.json gets too.
     """
     license_name = translator.origin.get("license")
     license_entry = {"license": license_name} if license_name else {}
-    write_json(folder / CONFIG, {"is_encoder_decoder": True, **license_entry, **config})
+    write_json(
+        folder / model_folder.CONFIG, {"is_encoder_decoder": True, **license_entry, **config}
+    )
     ids = {name: config[name] for name in SPECIAL_IDS}
     leading_tokens = 1 + len(translator.model.config.target_prefix)
     settings = generation_settings(translator.search, config["eos_token_id"], leading_tokens)
     longest = min(settings.pop("max_length", math.inf), generation["max_length"])
-    write_json(folder / GENERATION, {**settings, **ids, **generation, "max_length": longest})
-    write_json(folder / TOKENIZER_CONFIG, dict(tokenizer_config))
+    write_json(
+        folder / model_folder.GENERATION, {**settings, **ids, **generation, "max_length": longest}
+    )
+    write_json(folder / model_folder.TOKENIZER_CONFIG, dict(tokenizer_config))
     contiguous = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
     # transformers refuses a file without the name of a framework in its metadata.
     content = safetensors.numpy.save(contiguous, {"format": "pt"})
-    (folder / SAFETENSORS).write_bytes(content)
+    (folder / model_folder.SAFETENSORS).write_bytes(content)

@@ -25,10 +25,10 @@ IR_VERSION = 8  # the version that tf2onnx 1.17 writes
 
 
 def from_tensorflow(function: "ConcreteFunction") -> ir.Model:
-    """Convert a concrete function of tensors to standard operators.
+    """Convert a concrete function to standard operators; inputs and outputs keep their names.
 
-    Inputs and outputs keep their names. This is tf2onnx's `from_function` without its optimizers,
-    which take three quarters of the time and find nothing that the passes of `optimize` miss.
+    This is tf2onnx's `from_function` without its optimizers, which take three quarters of the time
+    and find nothing that the passes of `optimize` miss.
     """
     import tensorflow as tf
     from tf2onnx import tf_loader, tfonnx
@@ -49,29 +49,19 @@ def from_tensorflow(function: "ConcreteFunction") -> ir.Model:
                 input_names=inputs,
                 output_names=outputs,
                 tensors_to_rename=tensor_names_from_structed(function, inputs, outputs),
-                custom_op_handlers={name: (handler, []) for name, handler in _HANDLERS.items()},
+                custom_op_handlers={"SelectV2": (_convert, []), "PyFuncStateless": (_convert, [])},
             )
             return ir.from_proto(converted.make_model("tfk_transformer"))
 
 
-def _convert_select(context: "Graph", node: "Node", name: str, arguments: list[object]) -> "Node":
-    """Convert SelectV2 to Where.
-
-    tf2onnx writes six nodes that multiply by 0 and 1, which turns an infinity into a NaN.
-    """
-    node.type = "Where"
-    node.domain = ""
+def _convert(context: "Graph", node: "Node", name: str, arguments: list[object]) -> "Node":
+    if node.type == "SelectV2":
+        # tf2onnx writes six nodes that multiply by 0 and 1, which turns an infinity into a NaN.
+        node.type, node.domain = "Where", ""
+    else:
+        # The token of a node that represents layers is the operator; see `templates.building`.
+        node.type, node.domain = node.get_attr_str("token"), DOMAIN
     return node
-
-
-def _keep_layers(context: "Graph", node: "Node", name: str, arguments: list[object]) -> "Node":
-    """Keep a node that represents layers. Its token is the operator; see `templates.building`."""
-    node.type = node.get_attr_str("token")
-    node.domain = DOMAIN
-    return node
-
-
-_HANDLERS = {"SelectV2": _convert_select, "PyFuncStateless": _keep_layers}
 
 
 @contextlib.contextmanager

@@ -1,10 +1,9 @@
 """Write ONNX files with metadata: their origin, a sentence about the graph, and a model card."""
 
-import contextlib
 import itertools
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -52,20 +51,11 @@ LICENSE = "model_license"  # the key of the metadata; ONNX defines it
 
 
 class OnnxFiles:
-    """ONNX files of one format.
+    """ONNX files of one format: `models` by file name.
 
     Each graph is serialized once. The metadata is the last part of a file, so that `add_metadata`
-    does not write the graph again: protobuf reads concatenated messages as one message.
-
-    Args:
-        models: ONNX models by file name.
-        folder: the folder to write to.
-        config: configuration of the Keras model.
-        metadata: values that JSON can hold, by name, in addition to the version, configuration,
-            special ids and opset.
-        largest: the maximum number of bytes of weights in the file itself; the limit of protobuf is
-            2 GB. Larger weights are in a second file in the same folder, `NAME.onnx.data`. The two
-            files must be moved together; the working directory does not matter.
+    does not write the graph again: protobuf reads concatenated messages as one message. Weights of
+    more than `largest` bytes are in a second file, `NAME.onnx.data`, which must be moved together.
     """
 
     def __init__(
@@ -76,11 +66,10 @@ class OnnxFiles:
         metadata: Mapping[str, object] | None = None,
         largest: int = MAX_PROTOBUF_BYTES,
     ):
-        ids = {"pad": PAD_ID, "start": START_ID, "end": END_ID, "unknown": UNKNOWN_ID}
         self._metadata: dict[str, object] = {
             "version": __version__,
             "config": config.model_dump(),
-            "ids": ids,
+            "ids": {"pad": PAD_ID, "start": START_ID, "end": END_ID, "unknown": UNKNOWN_ID},
             "opset": OPSET,
             **(metadata or {}),
         }
@@ -106,45 +95,33 @@ class OnnxFiles:
 def save(model: ir.Model, path: Path, largest: int = MAX_PROTOBUF_BYTES) -> None:
     """Write a model without this project's metadata."""
     model.metadata_props.pop(METADATA, None)
-    weight_bytes = sum(value.const_value.nbytes for value in _weights(model))
-    weights_name = external_weights(path.name) if weight_bytes > largest else None
-    # onnx-ir warns that a SentencePiece model is not UTF-8, but the operator's attribute is a
-    # string.
-    with quietly("onnx_ir.serde"), _external_weights(path.parent, weights_name, model):
-        ir.save(model, path)
-
-
-def _weights(model: ir.Model) -> list[ir.Value]:
-    """Return the values with arrays of numbers in the graph and its loop bodies.
-
-    Texts are not included: they always remain in the file itself.
-    """
     by_graph = (graph.initializers.values() for graph in model.graphs())
-    values = itertools.chain.from_iterable(by_graph)
-    return [value for value in values if value.const_value.dtype != ir.DataType.STRING]
-
-
-@contextlib.contextmanager
-def _external_weights(folder: Path, name: str | None, model: ir.Model) -> Iterator[None]:
-    """Move the large weights of a model to a file of this name while the model is saved."""
-    values = [value for value in _weights(model) if value.const_value.nbytes > MAX_INLINE_BYTES]
+    values = [
+        value
+        for value in itertools.chain.from_iterable(by_graph)
+        if value.const_value.dtype != ir.DataType.STRING  # texts always remain in the file itself
+    ]
+    is_external = sum(value.const_value.nbytes for value in values) > largest
+    values = [value for value in values if value.const_value.nbytes > MAX_INLINE_BYTES]
     tensors = [value.const_value for value in values]
     try:
-        if name:
-            external = ir.external_data.convert_tensors_to_external(tensors, folder, name)
+        if is_external:
+            external = ir.external_data.convert_tensors_to_external(
+                tensors, path.parent, external_weights(path.name)
+            )
             for value, tensor in zip(values, external, strict=True):
                 value.const_value = tensor
-        yield
+        # onnx-ir warns that a SentencePiece model is not UTF-8, but the operator's attribute is a
+        # string.
+        with quietly("onnx_ir.serde"):
+            ir.save(model, path)
     finally:
         for value, tensor in zip(values, tensors, strict=True):
             value.const_value = tensor
 
 
 def describe(models: Iterable[ir.Model], card: ModelCard) -> None:
-    """Write the producer, the version, the sentence about the graph and the model card into models.
-
-    The names of the graphs are those of `SENTENCES`.
-    """
+    """Write the producer, the sentence about the graph and the model card into models."""
     source, target = (card.get(name) for name in LANGUAGE_OPTIONS)
     values = {
         "verb": VERBS.get(card["task"], ""),
@@ -167,13 +144,18 @@ def describe(models: Iterable[ir.Model], card: ModelCard) -> None:
 
 
 def model_card(fitted: Translator | TextClassifier, has_int8_weights: bool = False) -> ModelCard:
-    """Return the facts about a model that a reader needs.
-
-    Facts that are unknown are left out, such as the license of a model that was not imported.
-    """
+    """Return the facts about a model that a reader needs, as far as they are known."""
     config = fitted.model.config
     languages = Languages.of(config.model_dump())
-    task, text = _task_and_text(fitted, languages)
+    task, text = CLASSIFICATION, "one text"
+    if isinstance(fitted, Translator):
+        options = fitted.model.config
+        if options.split_sentences:
+            text = "one sentence" if options.has_encoder else "one prompt"
+        # Models that read whole texts, such as T5 and Pegasus, have other tasks, too.
+        task = TRANSLATION if all(languages) or options.split_sentences else TEXT_TO_TEXT
+        if not options.has_encoder:
+            task = CONTINUATION
     origin = {name: fitted.origin.get(name) for name in ORIGIN}
     stated = {**origin, **dict(zip(LANGUAGE_OPTIONS, languages, strict=True))}
     validation = {name: value for name, value in fitted.metrics.items() if name.startswith("val_")}
@@ -188,19 +170,3 @@ def model_card(fitted: Translator | TextClassifier, has_int8_weights: bool = Fal
         **({"metrics": validation} if validation else {}),
         "written_by": f"tfk-transformer {__version__}",
     }
-
-
-def _task_and_text(fitted: Translator | TextClassifier, languages: Languages) -> tuple[str, str]:
-    """Return the task of a model, and the text that it reads."""
-    if isinstance(fitted, TextClassifier):
-        return CLASSIFICATION, "one text"
-    config = fitted.model.config
-    continues = not config.has_encoder
-    if not config.split_sentences:
-        text = "one text"
-    else:
-        text = "one prompt" if continues else "one sentence"
-    if continues:
-        return CONTINUATION, text
-    # Models that read whole texts, such as T5 and Pegasus, have other tasks, too.
-    return TRANSLATION if all(languages) or config.split_sentences else TEXT_TO_TEXT, text

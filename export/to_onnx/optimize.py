@@ -27,10 +27,7 @@ MIN_OPEN_END = 10**9  # tf2onnx writes a larger number if a slice has no end
 
 
 def optimize(model: ir.Model) -> ir.Model:
-    """Move invariants out of loops, fold constants and remove unused nodes.
-
-    Results do not change.
-    """
+    """Move invariants out of loops, fold constants and remove unused nodes."""
     for loop in [node for node in model.graph.all_nodes() if node.op_type == "Loop"]:
         # onnxruntime requires that the iteration and the condition are scalars, and the conversion
         # loses their shapes in nested loops.
@@ -76,9 +73,9 @@ def _repeats_weights(node: ir.Node) -> bool:
 
 
 def _hoist_nodes(graph: ir.Graph) -> None:
-    """Move operators that read no value of a loop's body before the loop.
+    """Move operators that read no value of a loop's body before the loop, also from branches.
 
-    This includes operators in branches of the body. Inner loops come before outer loops.
+    Inner loops come before outer loops.
     """
     for loop in list(graph):
         for body in bodies(loop):
@@ -129,11 +126,10 @@ def _move_weights_into_loops(graph: ir.Graph) -> None:
     """
     for name, weight in list(graph.initializers.items()):
         readers = {id(node.graph): node.graph for node, _ in weight.uses()}
-        if len(readers) != 1 or id(graph) in readers or weight.is_graph_input():
-            continue
-        del graph.initializers[name]
-        (reader,) = readers.values()
-        reader.register_initializer(weight)
+        if len(readers) == 1 and id(graph) not in readers and not weight.is_graph_input():
+            del graph.initializers[name]
+            (reader,) = readers.values()
+            reader.register_initializer(weight)
 
 
 def _copy_constants_into_branches(graph: ir.Graph) -> None:
@@ -176,10 +172,7 @@ def _copy_outputs_that_branches_read(graph: ir.Graph) -> None:
 
 
 def _shorten_names(graph: ir.Graph) -> None:
-    """Remove the suffixes that TensorFlow's inlining appends to names.
-
-    The suffixes are a fifth of a small file.
-    """
+    """Remove the suffixes of TensorFlow's inlining, which are a fifth of a small file."""
     declared = (*graph.inputs, *graph.outputs)
     used_names = {value.name for value in declared}
     done = {id(value) for value in declared}
@@ -189,21 +182,14 @@ def _shorten_names(graph: ir.Graph) -> None:
         values += itertools.chain(node.outputs, *(body.inputs for body in bodies(node)))
     for value in values:
         if value.name and id(value) not in done:
-            value.name = _short_name(value.name, used_names)
+            short = value.name.partition("_tfg_")[0]
+            numbered = (f"{short}.{number}" for number in itertools.count(1))
+            names = itertools.chain([short], numbered)
+            value.name = next(name for name in names if name not in used_names)
+            used_names.add(value.name)
             done.add(id(value))
     for node in graph.all_nodes():
         node.name = None
-
-
-def _short_name(name: str, used_names: set[str]) -> str:
-    """Return a name without its suffix, numbered if the short name is in use."""
-    short = name.partition("_tfg_")[0]
-    unique = short
-    numbers = itertools.count(1)
-    while unique in used_names:
-        unique = f"{short}.{next(numbers)}"
-    used_names.add(unique)
-    return unique
 
 
 def _hoist_invariants(loop: ir.Node) -> None:
@@ -220,9 +206,7 @@ def _hoist_invariants(loop: ir.Node) -> None:
     fixed_inputs = {i: body.inputs[i + 2] for i in fixed}
     for values, offset in ((body.inputs, 2), (body.outputs, 1)):
         scans = values[len(state) + offset :]
-        remaining = [*values[:offset], *(values[i + offset] for i in changing), *scans]
-        values.clear()
-        values.extend(remaining)
+        values[:] = [*values[:offset], *(values[i + offset] for i in changing), *scans]
     for i in fixed:
         ir.convenience.replace_all_uses_with(fixed_inputs[i], loop.inputs[i + 2])
         ir.convenience.replace_all_uses_with(loop.outputs[i], loop.inputs[i + 2])
@@ -246,18 +230,17 @@ def bodies(node: ir.Node) -> list[ir.Graph]:
 def simplify(model: ir.Model) -> None:
     """Remove slices of whole axes, and casts to 32 bits and back. Results do not change."""
     for node in list(model.graph.all_nodes()):
-        if node.op_type == "Slice" and _is_whole_slice(node):
-            _drop(node)
-        elif node.op_type == "Cast" and _is_cast_back(node):
+        if _is_cast_back(node):
             node.replace_input_with(0, node.inputs[0].producer().inputs[0])
-            _drop(node)
+        elif not _is_whole_slice(node):
+            continue
+        if not node.outputs[0].is_graph_output():
+            ir.convenience.replace_all_uses_with(node.outputs[0], node.inputs[0])
+            node.graph.remove(node, safe=True)
 
 
 def share(graph: ir.Graph) -> None:
-    """Merge nodes of a graph that compute the same from the same values.
-
-    Nodes of different loop bodies and branches are not merged.
-    """
+    """Merge nodes of one graph, loop body or branch that compute the same from the same values."""
     first_nodes: dict[tuple[object, ...], ir.Node] = {}
     for node in list(graph):
         for body in bodies(node):
@@ -274,15 +257,13 @@ def share(graph: ir.Graph) -> None:
             graph.remove(node, safe=True)
 
 
-def _drop(node: ir.Node) -> None:
-    """Replace a node's output by its input."""
-    if not node.outputs[0].is_graph_output():
-        ir.convenience.replace_all_uses_with(node.outputs[0], node.inputs[0])
-        node.graph.remove(node, safe=True)
-
-
 def _is_whole_slice(node: ir.Node) -> bool:
-    starts, ends, _, *steps = [_constant(value) for value in node.inputs[1:]]
+    if node.op_type != "Slice":
+        return False
+    get = ir.convenience.get_const_tensor
+    tensors = [None if value is None else get(value) for value in node.inputs[1:]]
+    arrays = [None if tensor is None else tensor.numpy() for tensor in tensors]
+    starts, ends, _, *steps = arrays
     if starts is None or ends is None:
         return False
     if not all(step is not None and np.all(step == 1) for step in steps):
@@ -291,18 +272,11 @@ def _is_whole_slice(node: ir.Node) -> bool:
 
 
 def _is_cast_back(node: ir.Node) -> bool:
-    """Return whether a node casts a size or an index from 32 bits back to 64 bits."""
-    before = node.inputs[0].producer()
-    if not (_casts_to(node, ir.DataType.INT64) and before and _casts_to(before, ir.DataType.INT32)):
-        return False
-    origin = before.inputs[0].producer()
-    return origin is not None and origin.op_type in INT32_OPERATORS
-
-
-def _casts_to(node: ir.Node, dtype: ir.DataType) -> bool:
-    return node.op_type == "Cast" and node.attributes["to"].as_int() == dtype
-
-
-def _constant(value: ir.Value | None) -> np.ndarray | None:
-    tensor = None if value is None else ir.convenience.get_const_tensor(value)
-    return None if tensor is None else tensor.numpy()
+    """Whether a node casts a size or an index from 32 bits back to 64 bits."""
+    for dtype in (ir.DataType.INT64, ir.DataType.INT32):
+        if node.op_type != "Cast" or node.attributes["to"].as_int() != dtype:
+            return False
+        node = node.inputs[0].producer()
+        if node is None:
+            return False
+    return node.op_type in INT32_OPERATORS

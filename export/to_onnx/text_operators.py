@@ -1,7 +1,4 @@
-"""Write the operators between texts and ids, and between probabilities and labels.
-
-Some of them are operators of onnxruntime-extensions.
-"""
+"""Write the operators between texts and ids, and between probabilities and labels."""
 
 import functools
 import itertools
@@ -10,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import onnx_ir as ir
-from onnx_ir import tape
+from onnx_ir import Value, tape
 
 from tfk_transformer.export.runtime.text_session import TEXT_OPERATORS
 
@@ -21,7 +18,7 @@ FIRST_BYTES = ((0xF5, 0), (0xF0, 4), (0xE0, 3), (0xC2, 2), (0x80, 0), (0, 1))
 SECOND_BYTES = {0xE0: (0xA0, 0xBF), 0xED: (0x80, 0x9F), 0xF0: (0x90, 0xBF), 0xF4: (0x80, 0x8F)}
 
 
-def write_tokenizer(op: tape.Tape, text: ir.Value, tokenizer: bytes) -> ir.Value:
+def write_tokenizer(op: tape.Tape, text: Value, tokenizer: bytes) -> Value:
     """Tokenize texts (N,) to int32 ids (N, S): tokens, end token, padding."""
     zero, one, last = (
         _constant(op, name, [value]) for name, value in (("zero", 0), ("one", 1), ("last", -1))
@@ -53,11 +50,10 @@ def write_tokenizer(op: tape.Tape, text: ir.Value, tokenizer: bytes) -> ir.Value
     return op.op("Gather", [padded, indices])
 
 
-def write_detokenizer(op: tape.Tape, ids: ir.Value, pieces: Sequence[str]) -> ir.Value:
+def write_detokenizer(op: tape.Tape, ids: Value, pieces: Sequence[str]) -> Value:
     """Join the pieces of ids (N, n_best, T) to texts (N, n_best).
 
-    The pieces of the end token and of padding are empty. A byte that is not part of a UTF-8
-    sequence becomes U+FFFD.
+    The pieces of the end token and of padding are empty. An invalid byte of UTF-8 becomes U+FFFD.
     """
     # StringJoin crashes the process on an empty tensor: add one sentence, and one blank piece to
     # every sentence.
@@ -85,7 +81,7 @@ def _byte(piece: str) -> int:
     return ord(piece) - SURROGATE_ESCAPE if len(piece) == 1 and "\udc80" <= piece <= "\udcff" else 0
 
 
-def _without_invalid_bytes(op: tape.Tape, ids: ir.Value, pieces: Sequence[str]) -> ir.Value:
+def _without_invalid_bytes(op: tape.Tape, ids: Value, pieces: Sequence[str]) -> Value:
     """Replace the ids (N, n_best, T) of bytes outside of valid UTF-8 sequences by len(pieces)."""
     values = np.array([*map(_byte, pieces)], "int32")
     # By the value of a piece: the length of its sequence, and the bounds of the next three bytes.
@@ -112,12 +108,9 @@ def _without_invalid_bytes(op: tape.Tape, ids: ir.Value, pieces: Sequence[str]) 
     return op.op("Where", [valid, ids, replacement])
 
 
-def _shifted(
-    op: tape.Tape, values: ir.Value, offset: int, shape: ir.Value, axis: ir.Value
-) -> ir.Value:
+def _shifted(op: tape.Tape, values: Value, offset: int, shape: Value, axis: Value) -> Value:
     """Return, at each index of the last axis, the value at index + offset, or 0."""
-    before = max(0, -offset)
-    after = max(0, offset)
+    before, after = max(0, -offset), max(0, offset)
     pads = _constant(op, f"shift_{offset}", [0, 0, before, 0, 0, after])
     padded = op.op("Pad", [values, pads])
     start = _constant(op, f"shift_from_{after}", [after])
@@ -126,13 +119,8 @@ def _shifted(
 
 
 def _sequence_bounds(value: int) -> tuple[int, ...]:
-    """Return the length of the UTF-8 sequence that begins with a byte, and its bounds.
-
-    The bounds are the lowest and the highest value of each of the next three bytes. Value 0 stands
-    for all pieces that are not bytes of longer sequences.
-
-    Returns:
-        Seven numbers. The length is 0 for a byte that begins no sequence.
+    """Return the length of the UTF-8 sequence that begins with a byte, or 0, and the lowest and the
+    highest value of each of the next three bytes. Value 0 stands for all other pieces.
     """
     length = next((n for first, n in FIRST_BYTES if value >= first), 0)
     bounds = [(0x80, 0xBF) if offset < length else (0, 0xFF) for offset in (1, 2, 3)]
@@ -142,8 +130,8 @@ def _sequence_bounds(value: int) -> tuple[int, ...]:
 
 
 def write_best_label(
-    op: tape.Tape, probabilities: ir.Value, labels: Sequence[str]
-) -> tuple[ir.Value, ir.Value]:
+    op: tape.Tape, probabilities: Value, labels: Sequence[str]
+) -> tuple[Value, Value]:
     """Return the labels (N,) of the highest probabilities (N, C), and these probabilities (N,).
 
     The label is empty where no probability is above 0.
@@ -159,7 +147,7 @@ def write_best_label(
     return label, op.op("Squeeze", [highest, one])
 
 
-def _constant(op: tape.Tape, name: str, value: np.ndarray | Sequence[object] | int) -> ir.Value:
+def _constant(op: tape.Tape, name: str, value: np.ndarray | Sequence[object] | int) -> Value:
     """Return the constant of this name; two tokenizers share the constants that both need."""
     array = np.asarray(value)
     if array.dtype == object:

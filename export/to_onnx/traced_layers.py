@@ -1,6 +1,6 @@
 """Insert the layers of a Keras model that `layer_operators` does not describe, with tf2onnx.
 
-The operators are standard, and the weights float32. There are about half as many more operators.
+There are about half as many more operators.
 """
 
 from collections.abc import Callable, Mapping
@@ -13,20 +13,18 @@ import tensorflow as tf
 from onnx_ir.passes import common as passes
 
 from tfk_transformer.array_types import Tensor
-from tfk_transformer.export.to_onnx.conversion import (
-    CLASSIFY_OPERATOR,
-    DECODE,
-    DOMAIN,
-    LOGITS,
-    MEMBER,
-    READ,
-    STEP,
-    from_tensorflow,
-)
+from tfk_transformer.export.to_onnx import conversion
+from tfk_transformer.export.to_onnx.conversion import DOMAIN, MEMBER, from_tensorflow
 from tfk_transformer.inference import signatures
-from tfk_transformer.inference.signatures import SOURCE_IDS, TARGET_IDS, Signature, TensorSignature
-from tfk_transformer.inference.step_tensors import cache_shapes, memory_shapes
-from tfk_transformer.search.decoder_step import StepFunctions, next_cache
+from tfk_transformer.inference.signatures import (
+    SOURCE_IDS,
+    TARGET_IDS,
+    Signature,
+    TensorSignature,
+    cache_shapes,
+    memory_shapes,
+)
+from tfk_transformer.search.decoder_step import StepFunctions, tensors_by_name
 from tfk_transformer.search.signature_functions import Body, tf_function
 
 Function: TypeAlias = tuple[Body, Signature]
@@ -42,38 +40,31 @@ CANDIDATES = TensorSignature("candidates", "int32", ("n",))  # of a search with 
 
 
 def insert_traced_layers(outer: ir.Model, members: Mapping[str, Any]) -> None:
-    """Replace the nodes that represent a model's layers by operators that tf2onnx converts.
-
-    See `layer_nodes.insert_layers`.
-    """
-    for node in outer.graph:
-        if node.domain == DOMAIN and node.op_type == DECODE and len(node.inputs) > 1:
+    """Insert operators that tf2onnx converts, as `layer_nodes.insert_layers` inserts its own."""
+    graph = outer.graph
+    for node in graph:
+        if node.domain == DOMAIN and node.op_type == conversion.DECODE and len(node.inputs) > 1:
             # A full pass reads the source, as the Keras model does, instead of the memory.
             (source,) = node.inputs[1].producer().inputs
             node.resize_inputs(2)
             node.replace_input_with(1, source)
     passes.RemoveUnusedNodesPass()(outer)
-    weights = [_add_weights(outer.graph, *item) for item in members.items()]
-    for node in [node for node in outer.graph.all_nodes() if node.domain == DOMAIN]:
+    weights: list[Weights] = []
+    for prefix, member in members.items():
+        weights.append({})
+        for number, (name, variable) in enumerate(member.named_weights.items()):
+            tensor = ir.tensor(keras.ops.convert_to_numpy(variable))
+            value = ir.Value(name=f"{prefix}{name}", const_value=tensor)
+            graph.register_initializer(value)
+            weights[-1][f"weight_{number}"] = (variable, value)
+    for node in [node for node in graph.all_nodes() if node.domain == DOMAIN]:
         number = node.attributes[MEMBER].as_int()
-        member = list(members.values())[number]
-        function = FUNCTIONS[node.op_type](member, len(node.inputs))
-        _replace(outer.graph, node, f"{node.op_type}_{number}", function, weights[number])
+        function = FUNCTIONS[node.op_type](list(members.values())[number], len(node.inputs))
+        _replace(graph, node, f"{node.op_type}_{number}", function, weights[number])
     outer.opset_imports.pop(DOMAIN, None)
     # Tables of positions, which several nodes may read.
     passes.DeduplicateHashedInitializersPass()(outer)
     passes.NameFixPass()(outer)
-
-
-def _add_weights(graph: ir.Graph, prefix: str, member: Any) -> Weights:
-    """Add the weights of a member to a graph."""
-    weights = {}
-    for number, (name, variable) in enumerate(member.named_weights.items()):
-        tensor = ir.tensor(keras.ops.convert_to_numpy(variable))
-        value = ir.Value(name=f"{prefix}{name}", const_value=tensor)
-        graph.register_initializer(value)
-        weights[f"weight_{number}"] = (variable, value)
-    return weights
 
 
 def _replace(
@@ -103,10 +94,8 @@ def _replace(
 def _convert(body: Body, signature: Signature, weights: Mapping[str, keras.Variable]) -> ir.Graph:
     """Convert a function to a graph whose inputs include the weights.
 
-    As constants, weights that several functions read would be in several graphs.
-
-    Raises:
-        ValueError: if tf2onnx does not support the layers.
+    As constants, weights that several functions read would be in several graphs. Layers that
+    tf2onnx does not support are a `ValueError`.
     """
 
     def body_of_weights(**tensors: Tensor) -> Mapping[str, Tensor]:
@@ -132,11 +121,6 @@ def _convert(body: Body, signature: Signature, weights: Mapping[str, keras.Varia
         ) from error
 
 
-def _read(member: Any, inputs: int) -> Function:
-    signature = Signature((SOURCE_IDS,), _outputs(*memory_shapes(member.config)))
-    return StepFunctions(member).encode, signature
-
-
 def _step(member: Any, inputs: int) -> Function:
     config = member.config
     functions = StepFunctions(member)
@@ -146,7 +130,8 @@ def _step(member: Any, inputs: int) -> Function:
     ) -> dict[str, Tensor]:
         (step,) = functions.steps(tokens, position, rest, lineage)
         logits = step.logits if candidates is None else tf.gather(step.logits, candidates, axis=2)
-        return {"logits": logits, "attention": step.attention, **next_cache([step])}
+        cache = tensors_by_name("next_cache", [step.cache])
+        return {"logits": logits, "attention": step.attention, **cache}
 
     tensors = signatures.float32_tensors({**cache_shapes(config), **memory_shapes(config)})
     read = (*STEP_INPUTS, *tensors, CANDIDATES)[:inputs]
@@ -164,26 +149,27 @@ def _decode(member: Any, inputs: int) -> Function:
     return body, Signature((TARGET_IDS, SOURCE_IDS)[:inputs], _outputs("output", *names))
 
 
-def _logits(member: Any, inputs: int) -> Function:
-    output = TensorSignature("output", "float32", ("N", "T", member.config.model_dim))
-    signature = Signature((output,), _outputs("logits"))
-    return lambda output: {"logits": member.logits(output)}, signature
-
-
-def _classify(member: Any, inputs: int) -> Function:
-    signature = Signature((SOURCE_IDS,), _outputs("logits"))
-    return lambda source_ids: {"logits": member(source_ids, training=False)}, signature
-
-
 def _outputs(*names: str) -> tuple[TensorSignature, ...]:
     return tuple(TensorSignature(name, "float32", ()) for name in names)
 
 
 # For each operator, from a member and the number of inputs to the function that is converted.
 FUNCTIONS: dict[str, Callable[[Any, int], Function]] = {
-    READ: _read,
-    STEP: _step,
-    DECODE: _decode,
-    LOGITS: _logits,
-    CLASSIFY_OPERATOR: _classify,
+    conversion.READ: lambda member, inputs: (
+        StepFunctions(member).encode,
+        Signature((SOURCE_IDS,), _outputs(*memory_shapes(member.config))),
+    ),
+    conversion.STEP: _step,
+    conversion.DECODE: _decode,
+    conversion.LOGITS: lambda member, inputs: (
+        lambda output: {"logits": member.logits(output)},
+        Signature(
+            (TensorSignature("output", "float32", ("N", "T", member.config.model_dim)),),
+            _outputs("logits"),
+        ),
+    ),
+    conversion.CLASSIFY_OPERATOR: lambda member, inputs: (
+        lambda source_ids: {"logits": member(source_ids, training=False)},
+        Signature((SOURCE_IDS,), _outputs("logits")),
+    ),
 }

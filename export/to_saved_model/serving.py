@@ -12,6 +12,7 @@ from tfk_transformer.export.formats import check_writable
 if TYPE_CHECKING:
     from tensorflow_serving.config.model_server_config_pb2 import ModelServerConfig
 
+SAVED_MODEL_FILE = "saved_model.pb"
 MODELS_FILE = "models.config"
 BATCHING_FILE = "batching_parameters.txt"
 MOUNTED = "/models"  # path of the models in the server's image
@@ -49,14 +50,10 @@ def write_serving(
 
     Returns:
         The new folder, MODELS/NAME/VERSION.
-
-    Raises:
-        ValueError: if `saved_model` is not a SavedModel, or `check_serving` refuses another
-            argument.
     """
     saved_model = Path(saved_model)
     models = Path(models)
-    if not _is_saved_model(saved_model):
+    if not (saved_model / SAVED_MODEL_FILE).is_file():
         raise ValueError(f"saved_model: expected a folder with saved_model.pb, got {saved_model}.")
     check_serving(models, name, version)
     if version is None:
@@ -65,7 +62,15 @@ def write_serving(
     config = _read_configuration(models / MODELS_FILE)
     with atomic_write(folder) as new:
         shutil.copytree(saved_model, new)
-    _write_configuration(config, models, name, mounted)
+    if not (models / BATCHING_FILE).exists():
+        (models / BATCHING_FILE).write_text(BATCHING_PARAMETERS, encoding="utf-8")
+    served = config.model_config_list.config
+    if name not in [model.name for model in served]:
+        from google.protobuf import text_format
+
+        served.add(name=name, base_path=f"{os.fspath(mounted)}/{name}", model_platform="tensorflow")
+        with atomic_write(models / MODELS_FILE) as new:
+            new.write_text(text_format.MessageToString(config), encoding="utf-8")
     return folder
 
 
@@ -94,12 +99,8 @@ def _versions(folder: Path) -> list[int]:
     return sorted(
         int(path.name)
         for path in paths
-        if re.fullmatch("[1-9][0-9]*", path.name) and _is_saved_model(path)
+        if re.fullmatch("[1-9][0-9]*", path.name) and (path / SAVED_MODEL_FILE).is_file()
     )
-
-
-def _is_saved_model(folder: Path) -> bool:
-    return (folder / "saved_model.pb").is_file()
 
 
 def _read_configuration(file: Path) -> "ModelServerConfig":
@@ -113,18 +114,3 @@ def _read_configuration(file: Path) -> "ModelServerConfig":
         raise ValueError(
             f"models: expected a ModelServerConfig in {file}, got invalid text: {error}."
         ) from None
-
-
-def _write_configuration(
-    config: "ModelServerConfig", models: Path, name: str, mounted: str | os.PathLike[str]
-) -> None:
-    """Add the model to `models.config` and write `batching_parameters.txt` if they are missing."""
-    from google.protobuf import text_format
-
-    if not (models / BATCHING_FILE).exists():
-        (models / BATCHING_FILE).write_text(BATCHING_PARAMETERS, encoding="utf-8")
-    served = config.model_config_list.config
-    if name not in [model.name for model in served]:
-        served.add(name=name, base_path=f"{os.fspath(mounted)}/{name}", model_platform="tensorflow")
-        with atomic_write(models / MODELS_FILE) as new:
-            new.write_text(text_format.MessageToString(config), encoding="utf-8")

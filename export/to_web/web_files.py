@@ -1,8 +1,10 @@
-"""Write the web folders of a translator, and compare them with the model.
+"""Write the web folders of a translator, and compare them with the model if Node is installed.
 
-The folders are run and compared only if Node is installed.
+A folder has the page's own files, the npm packages, the files and the description of the model, and
+the list of files that the page caches for offline use.
 """
 
+import hashlib
 import json
 import re
 import shutil
@@ -14,12 +16,21 @@ from types import MappingProxyType
 from typing import Any
 
 from tfk_transformer.config.setting_values import setting_text
+from tfk_transformer.constants import __version__
+from tfk_transformer.data.shortlist import shortlist_metadata
 from tfk_transformer.export import file_names, parity
 from tfk_transformer.export.expected_results import ExpectedResults
-from tfk_transformer.export.formats import FORMAT_BY_NAME, load_writer
+from tfk_transformer.export.formats import RESULTS, WEB_SOURCES, load_writer
 from tfk_transformer.export.parity import Figures
-from tfk_transformer.export.to_web.page_folder import write_web_page
+from tfk_transformer.export.to_web.npm_packages import copy_packages
+from tfk_transformer.pipelines.bundle import SOURCE_TOKENIZER, TARGET_TOKENIZER, write_json
 from tfk_transformer.pipelines.translator import Translator
+from tfk_transformer.text.calibration import calibration_metadata
+
+PAGE_FILES = Path(__file__).with_name("page")
+MODEL_FOLDER = "model"
+RUNTIME_FOLDER = "runtime"
+OFFLINE_LIST = "files.js"
 
 # The file that translates in a page, by the format that the page is made from.
 SEARCH_FILES = {
@@ -38,8 +49,7 @@ def check_web(translator: Translator) -> None:
     if (count := translator.model.count_params()) > MAX_WEB_PARAMETERS:
         raise ValueError(
             f"formats: expected a model of at most {MAX_WEB_PARAMETERS:,} parameters for web, got "
-            f"{count:,}. "
-            "Nothing was written."
+            f"{count:,}. Nothing was written."
         )
 
 
@@ -53,23 +63,20 @@ def write_web(
 ) -> dict[str, Figures]:
     """Write web folders into the folder of an export, and return the parity figures by format.
 
-    Web folders have copies of the ONNX files of the export. If the export does not have a file, it
-    is written to a temporary folder and compared with the model. `written` are the figures of the
-    formats that the export has.
+    Web folders have copies of ONNX files. A file that the export does not have is written to a
+    temporary folder and compared. `written` are the figures of the formats that the export has.
     """
-    pages = [FORMAT_BY_NAME[name] for name in formats]
-    onnx_formats = sorted({SCORING, *(page.web_source for page in pages)})
+    onnx_formats = sorted({SCORING, *(WEB_SOURCES[name] for name in formats)})
     with tempfile.TemporaryDirectory(dir=folder) as scratch:
         folders = {name: folder if name in written else Path(scratch) for name in onnx_formats}
         onnx_figures = {
-            name: written.get(name)
-            or load_writer(FORMAT_BY_NAME[name].writer)(translator, Path(scratch), expected)
+            name: written.get(name) or load_writer(name)(translator, Path(scratch), expected)
             for name in onnx_formats
         }
         figures = {}
-        for page in pages:
-            onnx = page.web_source
-            path = folder / page.result
+        for name in formats:
+            onnx = WEB_SOURCES[name]
+            path = folder / RESULTS[name]
             write_web_page(
                 translator,
                 path,
@@ -80,17 +87,93 @@ def write_web(
             )
             exact = onnx == SCORING
             texts, translations = _translations(expected, exact)
-            settings = expected.searches[0 if exact else 1].settings
+            settings = expected.greedy_settings if exact else expected.beam_settings
             node_figures = check_in_node(path, texts, translations, exact, settings)
-            figures[page.name] = {**onnx_figures[onnx], "in_node": node_figures}
+            figures[name] = {**onnx_figures[onnx], "in_node": node_figures}
     return figures
 
 
-def _translations(expected: ExpectedResults, exact: bool) -> tuple[list[str], list[str]]:
-    """Return the probe texts without line breaks, and the model's translations of them.
-
-    Greedy search is used for exact comparisons, and beam search for 8-bit weights.
+def write_web_page(
+    translator: Translator,
+    folder: Path,
+    search: Path,
+    score: Path,
+    node_modules: Path,
+    figures: Figures,
+) -> None:
+    """Write a web folder with copies of two ONNX files over ids: `search` translates, and `score`
+    gives the attention that the page shows. `figures` are their parity figures.
     """
+    shutil.copytree(PAGE_FILES, folder)
+    copy_packages(node_modules, folder / RUNTIME_FOLDER)
+    model = folder / MODEL_FOLDER
+    model.mkdir()
+    for file in (search, score):
+        shutil.copyfile(file, model / file.name)
+    source, target = translator.source_tokenizer, translator.target_tokenizer
+    files = {
+        "search": search.name,
+        "score": score.name,
+        "source": SOURCE_TOKENIZER,
+        "target": SOURCE_TOKENIZER if source is target else TARGET_TOKENIZER,
+    }
+    source.save(model / SOURCE_TOKENIZER)
+    if source is not target:
+        target.save(model / TARGET_TOKENIZER)
+    paths = {role: f"{MODEL_FOLDER}/{name}" for role, name in files.items()}
+    write_json(
+        folder / file_names.PAGE_DESCRIPTION, _description(translator, folder, paths, figures)
+    )
+    _write_offline_list(folder)
+
+
+def _description(
+    translator: Translator, folder: Path, files: dict[str, str], figures: Figures
+) -> Figures:
+    """Return the description for translate.mjs and the model card: `Model` in translate.d.mts."""
+    config = translator.model.config
+    runtime_files = (folder / RUNTIME_FOLDER).glob("*.wasm")
+    loaded = {*files.values(), *(path.relative_to(folder).as_posix() for path in runtime_files)}
+    return {
+        "version": __version__,
+        "int8": ".int8." in files["search"],
+        "parameters": translator.model.count_params(),
+        "config": config.model_dump(mode="json"),
+        "settings": translator.runtime.rules,
+        "origin": dict(translator.origin),
+        "metrics": dict(translator.metrics),
+        "sentences_per_text": translator.sentences_per_text,
+        "parity": figures,
+        **shortlist_metadata(translator.shortlist),
+        **calibration_metadata(translator.calibration),
+        "files": files,
+        "bytes": {name: (folder / name).stat().st_size for name in sorted(loaded)},
+    }
+
+
+def _write_offline_list(folder: Path) -> None:
+    """Write the version of all files, and the files that the service worker caches on installation.
+
+    It caches the large files when they are first used.
+    """
+    paths = sorted(path for path in folder.rglob("*") if path.is_file())
+    version = hashlib.sha256()
+    for path in paths:
+        version.update(hashlib.sha256(path.read_bytes()).digest())
+    names = [path.relative_to(folder).as_posix() for path in paths]
+    shell = [
+        name
+        for name in names
+        if name.endswith((".html", ".css", ".mjs")) or name == file_names.PAGE_DESCRIPTION
+    ]
+    listed = {"version": version.hexdigest()[:16], "shell": ["./", *shell]}
+    (folder / OFFLINE_LIST).write_text(
+        f"self.TFK_TRANSFORMER_FILES = {json.dumps(listed, indent=2)};\n", encoding="utf-8"
+    )
+
+
+def _translations(expected: ExpectedResults, exact: bool) -> tuple[list[str], list[str]]:
+    """Return the probe texts without line breaks, and their greedy or beam translations."""
     texts, translations = expected.beam_texts, expected.beam_translations
     if exact:
         texts = expected.short_texts
@@ -108,18 +191,18 @@ def check_in_node(
     search: Mapping[str, Any] = MappingProxyType({}),
 ) -> Figures | None:
     """Compare the translations of a folder in Node with the model's, and return the figures; None
-    if Node is not installed.
+    if Node is not installed, or too old for the folder.
 
-    Args:
-        folder: the web folder.
-        texts: probe texts without line breaks.
-        expected: the model's translations, by greedy search if they must be equal.
-        exact: whether the translations must be equal. With 8-bit weights, they must only agree as
-            closely as the translations of the ONNX file.
-        search: the settings of the model's search. Default: the folder's own.
+    If `exact`, the translations must equal the model's, which are of greedy search. With 8-bit
+    weights, they must only agree as closely as the translations of the ONNX file.
     """
-    node = _node_program()
+    node = shutil.which("node")
     if node is None:
+        return None
+    # The output looks like "v20.20.2".
+    version = subprocess.run([node, "--version"], capture_output=True, encoding="utf-8").stdout
+    major = version.removeprefix("v").partition(".")[0]
+    if not major.isdecimal() or int(major) < MIN_NODE_VERSION:
         return None
     settings = {**parity.GREEDY, **search} if exact else search
     translations = _translate_in_node(node, folder, texts, settings)
@@ -130,22 +213,10 @@ def check_in_node(
     if agreement < parity.AGREEMENT:
         raise parity.ParityError(
             f"web_int8 in Node: expected a BLEU over characters of {parity.AGREEMENT:g} with the "
-            f"model's own translations of {len(texts)} "
-            f"probe sentences, got {agreement:.1f}; export with the format web. Nothing was "
-            "written."
+            f"model's own translations of {len(texts)} probe sentences, got {agreement:.1f}; "
+            "export with the format web. Nothing was written."
         )
     return {"sentences": len(texts), "bleu_with_the_model": agreement}
-
-
-def _node_program() -> str | None:
-    """Return the path of Node; None if Node is not installed or too old for the folder."""
-    node = shutil.which("node")
-    if node is None:
-        return None
-    version = subprocess.run([node, "--version"], capture_output=True, encoding="utf-8").stdout
-    # The output looks like "v20.20.2".
-    major = version.removeprefix("v").partition(".")[0]
-    return node if major.isdecimal() and int(major) >= MIN_NODE_VERSION else None
 
 
 def _translate_in_node(

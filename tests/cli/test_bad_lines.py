@@ -138,17 +138,15 @@ def test_good_lines_translate_once(translator, capsys):
     """A translator that notes what it was given."""
     given = []
 
-    class Noting:
-        def try_translate(self, texts, **settings):
-            given.append(list(texts))
-            return translator.try_translate(texts, **settings)
+    def translate(texts):
+        given.append(list(texts))
+        return translator.try_translate(texts, beam_size=1, split_sentences=False)
 
     lines = (
         Line(("in",), n, (text,)) for n, text in enumerate(["one", LONG, "a\0b", "two", "three"], 1)
     )
-    settings = {"beam_size": 1, "split_sentences": False}
     processing.write_results(
-        processing.translation_job(Noting(), None, settings), lines, None, BadLines.SKIP
+        lines, translate, lambda line: [line.outcome.text], None, BadLines.SKIP, None, True
     )
     assert capsys.readouterr().out == "eins\nzwei\ndrei\n"
     assert given == [["one", LONG, "a\0b", "two", "three"]]

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from tfk_transformer.apps.cli.progress import pace
+from tfk_transformer.apps.cli.terminal import pace
 from tfk_transformer.formats.compression import compress, compression, open_decompressed
 
 SAVED = Path(__file__).parents[1] / "saved_files"

@@ -3,7 +3,7 @@
 import json
 import shutil
 
-from tfk_transformer.apps.cli.model_commands.inspect import differences
+from tfk_transformer.apps.cli.commands.inspect import differences
 
 
 def test_inspect_compares_each_value():

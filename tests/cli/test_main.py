@@ -12,7 +12,7 @@ from number_files import PARAGRAPH, TRANSLATED_PARAGRAPH
 
 from tfk_transformer import __version__
 from tfk_transformer.apps.cli import main as cli
-from tfk_transformer.apps.cli.model_commands.export import _agreements
+from tfk_transformer.apps.cli.commands.export import _agreements
 from tfk_transformer.pipelines.translator import Translator
 
 

@@ -13,9 +13,9 @@ from forked_programs import run_program
 
 import tfk_transformer as tfk
 from tfk_transformer.apps.cli import main
-from tfk_transformer.apps.cli.start_commands import doctor
-from tfk_transformer.apps.cli.start_commands.doctor import without_home
-from tfk_transformer.apps.cli.start_commands.new import TEMPLATE
+from tfk_transformer.apps.cli.commands import doctor
+from tfk_transformer.apps.cli.commands.doctor import without_home
+from tfk_transformer.apps.cli.commands.new import TEMPLATE
 
 LAYERS = [f"{stack}_layers=1" for stack in ("encoder", "decoder")]
 SMALL = [part for layer in LAYERS for part in ("--option", layer)]

@@ -4,10 +4,11 @@ import json
 
 import pytest
 
-from tfk_transformer.apps.cli.text_commands import translate_document
-from tfk_transformer.apps.cli.text_commands.translate_document import DocumentFormat
-from tfk_transformer.formats.documents.results import DocumentSentence, DocumentTranslation
+from tfk_transformer.apps.cli.commands.translate_document import DocumentFormat
 from tfk_transformer.formats.registry import DOCUMENT_FORMATS
+from tfk_transformer.text.results import DocumentSentence, DocumentTranslation
+
+ARGUMENTS = "tfk_transformer.apps.cli.arguments"
 
 
 @pytest.fixture
@@ -188,8 +189,8 @@ def test_kept_sentences_are_counted(run, monkeypatch, tmp_path):
             sentence = DocumentSentence(0, 5, 0, 5, text, text, 0.0, keeps_source=True)
             return DocumentTranslation(text, [sentence])
 
-    monkeypatch.setattr(translate_document, "open_translator", lambda model: KeepingTranslator())
-    monkeypatch.setattr(translate_document, "check_settings", lambda model, settings: None)
+    monkeypatch.setattr(f"{ARGUMENTS}.open_translator", lambda model: KeepingTranslator())
+    monkeypatch.setattr(f"{ARGUMENTS}.check_settings", lambda model, settings: None)
     (tmp_path / "a.md").write_text("seven")
     status, out, error = run("translate-document", tmp_path, tmp_path / "a.md")
     assert (status, out) == (0, "seven")

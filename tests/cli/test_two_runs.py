@@ -2,7 +2,7 @@
 
 import pytest
 
-from tfk_transformer.apps.cli.picture_commands.plot import check_picture
+from tfk_transformer.apps.cli.commands.plot import check_picture
 from tfk_transformer.atomic_write import open_locked
 from tfk_transformer.export.exporting import export
 from tfk_transformer.export.formats import check_out

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from test_batches import BUDGET, LONGEST, SIDES, Memory, tokenizers, unpadded  # noqa: F401
 
-from tfk_transformer.data import encoding
+from tfk_transformer.data import batches
 from tfk_transformer.data.batches import JoinedBatches, Share, TokenBatches
 from tfk_transformer.data.bucketing import round_up
 
@@ -37,8 +37,8 @@ def real_pairs(batches):
 
 @pytest.mark.parametrize("few_shapes", [True, False])
 def test_cache_equals_the_texts(tokenizers, tmp_path, few_shapes, monkeypatch):  # noqa: F811
-    monkeypatch.setattr(encoding, "SHARD_SIZE", 50)
-    monkeypatch.setattr(encoding, "CHUNK_SIZE", 25)
+    monkeypatch.setattr(batches, "SHARD_SIZE", 50)
+    monkeypatch.setattr(batches, "CHUNK_SIZE", 25)
     plain = batches_of(tokenizers, few_shapes=few_shapes)
     cached = batches_of(tokenizers, few_shapes=few_shapes, cache=tmp_path / "cache")
     assert same(list(plain.batches(0)), list(cached.batches(0)))

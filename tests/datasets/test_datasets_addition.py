@@ -1,7 +1,7 @@
 import pytest
 
 from tfk_transformer.datasets import load
-from tfk_transformer.datasets.addition import problems_by_split, write
+from tfk_transformer.datasets.numbers import problems_by_split, write
 
 
 @pytest.mark.parametrize(

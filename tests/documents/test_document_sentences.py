@@ -13,8 +13,8 @@ from tfk_transformer.formats.documents.items import (
     placeholder_spans,
     protect_spans,
 )
-from tfk_transformer.formats.documents.sentences import IndexedItems, halves, sentences
-from tfk_transformer.formats.reading.text_reader import read_text
+from tfk_transformer.formats.documents.translation import IndexedItems, halves, sentences
+from tfk_transformer.formats.reading.text_reader import read
 
 MULTI30K = next(
     (
@@ -27,7 +27,7 @@ MULTI30K = next(
 
 
 def split(text, language="en", lines=False):
-    return [text[part.start : part.end] for part in sentences(read_text(text, lines), language)]
+    return [text[part.start : part.end] for part in sentences(read(text, lines).items, language)]
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,7 @@ def test_paragraph_and_line_breaks():
 
 def test_only_whitespace_is_left_out():
     text = "  One?! (Two.) »Three« … four\n\n- five\n- six 😀. Seven\r\n\r\nEight.\t"
-    parts = list(sentences(read_text(text), "en"))
+    parts = list(sentences(read(text).items, "en"))
     between = [text[a.end : b.start] for a, b in itertools.pairwise(parts)]
     assert [
         gap for gap in [text[: parts[0].start], *between, text[parts[-1].end :]] if gap.strip()

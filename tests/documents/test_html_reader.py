@@ -8,10 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tfk_transformer.formats.documents.items import ItemType, split_at_breaks
-from tfk_transformer.formats.documents.results import DocumentSentence, DocumentTranslation
-from tfk_transformer.formats.reading.html_attributes import attribute_texts, translate_attributes
+from tfk_transformer.formats.reading.html_attributes import TranslatedAttributes, attribute_texts
 from tfk_transformer.formats.reading.html_parser import HtmlParser
-from tfk_transformer.formats.reading.html_reader import html_structure, read_html
+from tfk_transformer.formats.reading.html_reader import html_structure, read
+from tfk_transformer.text.results import DocumentSentence, DocumentTranslation
 
 FRAGMENTS = (
     ["<p>", "</p>", "<b>", "</b>", "<i title='<b>'>", "</i>", "<a href=x>", "</a>", "<br/>"]
@@ -30,7 +30,7 @@ def parts(document):
             item.text if item.type is ItemType.TEXT else f"[{document[item.start : item.end]}]"
             for item in group
         )
-        for group in split_at_breaks(read_html(document))
+        for group in split_at_breaks(read(document).items)
     ]
 
 
@@ -53,9 +53,9 @@ def test_end_tags_may_be_left_out(document, texts):
 )
 def test_ruby_annotations_are_unchanged(annotation):
     document = f"<ruby>seven{annotation}</ruby>"
-    texts = [item.text for item in read_html(document) if item.type is ItemType.TEXT]
+    texts = [item.text for item in read(document).items if item.type is ItemType.TEXT]
     assert texts == ["seven"]
-    assert {item.text for item in read_html(document) if item.type is ItemType.POINT} == {""}
+    assert {item.text for item in read(document).items if item.type is ItemType.POINT} == {""}
 
 
 def test_empty_end_tags_are_kept():
@@ -67,7 +67,7 @@ def test_empty_end_tags_are_kept():
     "tag", ['<b title="<script>alert(1)</script>', "<a href='<p>nine</p>", "<b <p", "<!-- <p>nine"]
 )
 def test_unclosed_tags_stay_inert(tag):
-    texts = [item.text for item in read_html(f"<p>seven {tag}") if item.text]
+    texts = [item.text for item in read(f"<p>seven {tag}").items if item.text]
     assert "".join(texts) == "seven "
 
 
@@ -86,7 +86,7 @@ def test_nested_unchanged_elements_end_once():
 
 
 def test_character_references_are_items():
-    items = read_html("a&amp;b &copy;2 &notit; AT&T")
+    items = read("a&amp;b &copy;2 &notit; AT&T").items
     assert [item.text for item in items if item.end - item.start != len(item.text)] == [
         "&",
         "©",
@@ -184,7 +184,7 @@ def test_deep_documents_are_read():
 def test_failures_of_the_parser_are_named():
     message = r"text: expected HTML, got markup that html5lib cannot parse, up to line 2; correct"
     with pytest.raises(ValueError, match=message):
-        read_html("\n<table><svg><html>")
+        read("\n<table><svg><html>")
 
 
 def in_capitals(texts):
@@ -205,7 +205,7 @@ def in_capitals(texts):
     ],
 )
 def test_attributes_are_translated(tag, translation):
-    assert translate_attributes(tag, in_capitals(attribute_texts(tag))).text == translation
+    assert TranslatedAttributes(tag, in_capitals(attribute_texts(tag))).text == translation
 
 
 @pytest.mark.parametrize(
@@ -225,19 +225,19 @@ def test_attributes_are_translated(tag, translation):
     ],
 )
 def test_other_attributes_are_unchanged(tag):
-    assert translate_attributes(tag, in_capitals(attribute_texts(tag))).text == tag
+    assert TranslatedAttributes(tag, in_capitals(attribute_texts(tag))).text == tag
 
 
 def test_page_language_is_set():
     document = "<html lang=de xml:lang='de' title=six><p lang=fr>"
-    assert translate_attributes(document, None, "pt").text == (
+    assert TranslatedAttributes(document, None, "pt").text == (
         "<html lang=\"pt\" xml:lang='pt' title=six><p lang=fr>"
     )
 
 
 def test_positions_are_those_of_the_source():
     source = "<p>six</p><img alt='a' src=a><p>seven <img alt=b> eight</p><img alt=c>"
-    changed = translate_attributes(source, [f"long {text}" for text in attribute_texts(source)])
+    changed = TranslatedAttributes(source, [f"long {text}" for text in attribute_texts(source)])
     start = changed.text.index("seven")
     end = changed.text.index(" eight") + len(" eight")
     text = changed.text[start:end]

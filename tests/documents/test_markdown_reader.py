@@ -10,8 +10,6 @@ from tfk_transformer.formats.documents.translation import translate
 from tfk_transformer.formats.reading.markdown_reader import (
     escape_markdown,
     markdown_structure,
-    read_markdown,
-    structure_within,
 )
 from tfk_transformer.formats.registry import read
 from tfk_transformer.text.alignment import TranslatedText
@@ -23,7 +21,7 @@ DEFINITIONS = "\n\n[key]: https://example.org\n\n[^1]: note\n"
 def text_of(document):
     """Return the text of a document, with the characters of points and elements in ⟦⟧ and ‹›."""
     shown = ""
-    for item in read_markdown(document):
+    for item in read(document, "markdown").items:
         raw = document[item.start : item.end]
         shown += SHOWN.get(item.type, "‹{}›").format(
             item.text if item.type is ItemType.TEXT else raw
@@ -88,7 +86,7 @@ def test_footnotes_are_kept():
 )
 def test_label_keys_can_be_explicit(link, explicit):
     document = f"{link}{DEFINITIONS}\n[*key* name]: x\n"
-    items = read_markdown(document)
+    items = read(document, "markdown").items
     opening = next(item for item in items if item.type is ItemType.OPEN)
     closing = [item for item in items if item.type is ItemType.CLOSE and item.pair == opening.pair]
     assert [item.explicit for item in closing] == [explicit]
@@ -232,7 +230,10 @@ def test_attributes_are_kept():
     ],
 )
 def test_ordinary_text_is_not_markup(text):
-    assert "".join(item.text for item in read_markdown(text)).replace("Code", "`$PATH`") == text
+    assert (
+        "".join(item.text for item in read(text, "markdown").items).replace("Code", "`$PATH`")
+        == text
+    )
 
 
 def test_script_link_is_a_link():
@@ -333,7 +334,7 @@ def test_changed_label_keeps_its_key():
 def test_passages_use_all_definitions():
     """A passage is read alone, and has links whose definitions are in other passages."""
     document = "one\n\n[key]: https://example.org\n"
-    structure = structure_within(document)
+    structure = read(document, "markdown").structure
     assert structure("[two][key]") == structure("[three][key]")
     assert structure("[key]") != structure("[other]")
     assert structure(document) != structure("one\n")

@@ -1,6 +1,7 @@
 """`tfk_transformer.export` is a package and a function; each form of import in a fresh process."""
 
 import inspect
+import itertools
 import os
 import shutil
 import subprocess
@@ -199,12 +200,14 @@ def test_read_only_folder_is_refused(tmp_path):
 def test_every_format_has_a_writer():
     from tfk_transformer.export.to_web import web_files
 
-    for format in formats.FORMATS:
-        assert bool(format.writer) != bool(format.web_source)
-        for writer in (format.writer, format.classifier_writer):
-            assert not writer or callable(formats.load_writer(writer))
-    sources = {format.web_source for format in formats.FORMATS} - {""}
+    for name in set(formats.TRANSLATOR_FORMATS) - set(formats.WEB_SOURCES):
+        assert callable(formats.load_writer(name))
+    for name in formats.CLASSIFIER_FORMATS:
+        assert callable(formats.load_writer(name, is_classifier=True))
+    sources = set(formats.WEB_SOURCES.values())
     assert sources == set(web_files.SEARCH_FILES) < set(formats.TRANSLATOR_FORMATS)
+    groups = (formats.OWN_LAYER_FORMATS, formats.INT8_FORMATS, formats.LIBRARY_FORMATS)
+    assert sorted(itertools.chain(*groups)) == sorted(formats.TRANSLATOR_FORMATS)
     assert formats.DEFAULT_TRANSLATOR_FORMATS == ("saved_model", "onnx", "onnx_steps")
     assert formats.CLASSIFIER_FORMATS == ("saved_model", "onnx")
 

@@ -294,7 +294,7 @@ def test_missing_probes_are_generated(translator):
 def test_differing_file_is_not_written(translator, tmp_path, monkeypatch):
     """The export of another model's weights is refused, and leaves nothing."""
     from tfk_transformer.export import model_files
-    from tfk_transformer.export.to_saved_model.shared_functions import SharedFunctions
+    from tfk_transformer.export.to_saved_model.writer import SharedFunctions
 
     def write_another(other, functions, folder, **more):
         model = type(other.model)(other.model.config)
@@ -324,13 +324,16 @@ def test_parity_compares_ids_and_scores():
         parity.compare_ids("x", (ids, scores), (ids, scores + 0.01))
     with pytest.raises(parity.ParityError):
         parity.compare_ids("x", (ids, scores), (ids, scores * np.nan))
-    assert parity.check_numbers("x", "scores", scores, scores + 1e-4) == pytest.approx(1e-4)
+    check = functools.partial(
+        parity.check_difference, "x", "scores of 2 probe translations", scores
+    )
+    assert check(scores + 1e-4) == pytest.approx(1e-4)
     for other in (scores + 0.01, scores * np.nan):
         with pytest.raises(
             parity.ParityError,
             match="x: expected the model's scores of 2 probe translations, got differences",
         ):
-            parity.check_numbers("x", "scores", scores, other)
+            check(other)
 
 
 def test_ties_count_as_equal(monkeypatch):
@@ -366,7 +369,7 @@ def test_ties_count_as_equal(monkeypatch):
         return search(ids, {**settings, "n_best": 2})
 
     def count_ties(generate):
-        prefixed = expected.searches[2].searched
+        prefixed = expected.more_searches[0][2]
         return expected.check_ids(
             "x",
             lambda ids, prefix_ids, settings: (

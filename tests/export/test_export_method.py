@@ -111,9 +111,9 @@ def test_bad_format_or_path_is_refused(small, classifier, tmp_path):
 
 
 def test_keras_names_cover_formats():
-    assert {name for name, _ in formats.KERAS_TRANSLATOR_FORMATS.values()} == set(
+    assert {name for name, _ in formats.keras_formats(is_classifier=False).values()} == set(
         formats.TRANSLATOR_FORMATS
     ) - {"onnx_steps"}
-    assert {name for name, _ in formats.KERAS_CLASSIFIER_FORMATS.values()} == set(
+    assert {name for name, _ in formats.keras_formats(is_classifier=True).values()} == set(
         formats.CLASSIFIER_FORMATS
     )

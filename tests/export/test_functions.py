@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tfk_transformer.export.to_saved_model.shared_functions import (
+from tfk_transformer.export.to_saved_model.writer import (
     SLOW_PASSES,
     without_graph_optimizer,
 )

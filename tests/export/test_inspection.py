@@ -4,7 +4,6 @@ import shutil
 import subprocess
 import sys
 
-import numpy as np
 import onnx
 import pytest
 
@@ -132,9 +131,3 @@ def test_inspect_prints_table_and_json(exported):
     assert ["model_dim", "128"] in rows and ["sentences", "128"] in rows
     size = (exported / "translate.onnx").stat().st_size
     assert ["translate.onnx", f"{size:,} bytes"] in rows
-
-
-def test_plain_keeps_written_numbers():
-    from tfk_transformer.export.inspection import _plain
-
-    assert [_plain(np.array(*value)) for value in ((0.6, "float32"), (4, "int32"))] == [0.6, 4]

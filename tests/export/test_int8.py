@@ -22,10 +22,10 @@ from random_translators import (
 )
 
 from tfk_transformer.export.to_onnx.calibration import observe_rows
-from tfk_transformer.export.to_onnx.layer_operators.layer_nodes import int8_profile
 from tfk_transformer.export.to_onnx.layer_operators.onnx_matmul import CONTRIB
 from tfk_transformer.export.to_onnx.layer_operators.weight_rounding import (
     LARGEST_PAIR,
+    WeightRounding,
     rounded_columns,
     row_rounding,
 )
@@ -206,7 +206,7 @@ def tokenizer():
 def int8_graph(translator, kept=()):
     targets = np.random.default_rng(2).integers(3, V, (5, 6)).astype("int32")
     rows = observe_rows(translator.model, source_ids(), targets)
-    return generate_graph(translator, int8_profile(rows, kept))
+    return generate_graph(translator, rounding=WeightRounding(rows, kept))
 
 
 @pytest.mark.parametrize("kind", ["m2m", "mbart", "decoder"])

@@ -36,7 +36,7 @@ from tfk_transformer.layers import (
     FeedForward,
     MultiHeadAttention,
 )
-from tfk_transformer.models.reproduction.difference import difference_from
+from tfk_transformer.models.reproduction import difference_from
 
 GREEDY = {"beam_size": 1, "no_repeat_ngram_size": 2}
 BEAM = {**GREEDY, "beam_size": 4, "n_best": 2}
@@ -202,21 +202,21 @@ def test_decoding_step_by_step_equals_a_full_pass(kind, options, beams, tokenize
 
 
 def test_the_onnx_search_equals_the_model(rotary, tmp_path):
-    graph = generate_graph(rotary, None)
+    graph = generate_graph(rotary, traced=True)
     assert {node.domain for node in graph.graph.all_nodes()} == {""}
     assert_searches_are_equal(rotary, plain_session(graph, tmp_path / "generate.onnx"))
 
 
 def test_a_language_model_continues_as_in_keras(tokenizer, tmp_path):
     translator = translator_of(tokenizer, RotaryLanguageModel, **LANGUAGE_MODEL)
-    graph = generate_graph(translator, None)
+    graph = generate_graph(translator, traced=True)
     assert_searches_are_equal(translator, plain_session(graph, tmp_path / "generate.onnx"))
 
 
 def test_layers_with_more_weights(tokenizer, tmp_path):
     translator = translator_of(tokenizer, ConvolutionTransformer, **TRANSFORMER)
     assert "its weights differ: an unexpected 'enc" in difference_from(translator.model)
-    graph = generate_graph(translator, None)
+    graph = generate_graph(translator, traced=True)
     assert_searches_are_equal(translator, plain_session(graph, tmp_path / "generate.onnx"))
 
 
@@ -226,7 +226,7 @@ def test_a_file_has_each_weight_once(tokenizer):
         RotaryTransformer,
         **{**TRANSFORMER, "model_dim": 54, "ff_dim": 101, "tie_embeddings": "all"},
     )
-    for graph in (generate_graph(translator, None), score_graph(translator, None)):
+    for graph in (generate_graph(translator, traced=True), score_graph(translator, traced=True)):
         weights = [value for part in graph.graphs() for value in part.initializers.values()]
         count = sum(value.const_value.size for value in weights)
         assert count < 1.02 * translator.model.count_params()
@@ -241,7 +241,7 @@ def test_a_classifier_has_equal_probabilities(tokenizer, tmp_path):
     )
     model = RotaryClassifier(config)
     model.build()
-    graph = probabilities_graph(TextClassifier(model, tokenizer, list("abcde")), None)
+    graph = probabilities_graph(TextClassifier(model, tokenizer, list("abcde")), traced=True)
     session = plain_session(graph, tmp_path / "probabilities.onnx")
     (probabilities,) = session.run(None, {"source_ids": sources()})
     expected = ops.softmax(model(sources(), training=False))
@@ -318,4 +318,4 @@ def test_operators_without_onnx_are_named(tokenizer):
     classifier = TextClassifier(BesselClassifier(config), tokenizer, list("abcde"))
     classifier.model.build()
     with pytest.raises(ValueError, match="no ONNX operators for BesselI0e; use formats="):
-        probabilities_graph(classifier, None)
+        probabilities_graph(classifier, traced=True)

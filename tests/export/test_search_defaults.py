@@ -14,7 +14,6 @@ from web_needs import missing_packages, needs, needs_node
 
 from tfk_transformer import Translator, load
 from tfk_transformer.apps.cli import main
-from tfk_transformer.apps.server.monitoring import Metrics
 from tfk_transformer.apps.server.served_model import ServedModel
 from tfk_transformer.apps.server.settings import ServerSettings
 from tfk_transformer.config.search_settings import SearchSettings, own_defaults
@@ -155,7 +154,7 @@ def test_commands_use_own_settings(own, expected, file):
 
 
 def test_server_uses_own_settings(own):
-    served = ServedModel(opened(own, "translate.onnx"), ServerSettings(), Metrics())
+    served = ServedModel(opened(own, "translate.onnx"), ServerSettings())
     try:
         assert dict(served.work({}).settings) == SEARCH
         assert dict(served.work({"beam_size": 2}).settings) == {**SEARCH, "beam_size": 2}

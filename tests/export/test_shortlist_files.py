@@ -31,7 +31,7 @@ from tfk_transformer.export.inspection import inspect
 from tfk_transformer.export.runtime.opening import load
 from tfk_transformer.export.runtime.sessions import open_session
 from tfk_transformer.export.to_onnx.calibration import observe_rows
-from tfk_transformer.export.to_onnx.layer_operators.layer_nodes import int8_profile
+from tfk_transformer.export.to_onnx.layer_operators.weight_rounding import WeightRounding
 from tfk_transformer.export.to_onnx.onnx_models import generate_graph
 from tfk_transformer.inference.signatures import GENERATE
 from tfk_transformer.models.classifier import Classifier
@@ -110,9 +110,9 @@ def test_int8_candidates_match_whole(options, tokenizer, tmp_path):
     translator = of_transformer(tokenizer, **options)
     everything = Shortlist(np.arange(V, dtype="int32"), np.zeros((V, 1), "int32"), V, sentences=1)
     ids = np.where(source_ids() == 0, 0, np.maximum(source_ids(), 2))
-    profile = int8_profile(observe_rows(translator.model, ids, ids))
+    rounding = WeightRounding(observe_rows(translator.model, ids, ids))
     files = [
-        opened(generate_graph(each, profile), tmp_path / f"{name}.onnx")
+        opened(generate_graph(each, rounding=rounding), tmp_path / f"{name}.onnx")
         for name, each in (("whole", translator), ("some", with_shortlist(translator, everything)))
     ]
     for settings in SEARCHES:

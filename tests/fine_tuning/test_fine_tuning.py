@@ -17,7 +17,7 @@ from tfk_transformer.pipelines.translator import Translator
 from tfk_transformer.tokenizers.subword_tokenizer import SubwordTokenizer
 from tfk_transformer.training.data_cache import DataCache
 from tfk_transformer.training.distribution import Team
-from tfk_transformer.training.fine_tuning.start import load_start
+from tfk_transformer.training.fine_tuning import load_start
 from tfk_transformer.training.recipe import Recipe
 from tfk_transformer.training.trainer import Training, train
 

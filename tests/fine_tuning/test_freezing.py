@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from tfk_transformer.training.fine_tuning.freezing import frozen_names
+from tfk_transformer.training.fine_tuning import frozen_names
 
 NAMES = """
 source_embedding/embeddings

@@ -10,7 +10,7 @@ from tfk_transformer.apps.cli.main import app
 from tfk_transformer.importing.model_import import import_model
 from tfk_transformer.pipelines.translator import Translator
 from tfk_transformer.tokenizers.subword_tokenizer import SubwordTokenizer
-from tfk_transformer.training.fine_tuning.start import Start
+from tfk_transformer.training.fine_tuning import Start
 from tfk_transformer.training.recipe import Recipe
 
 # max_length 24, 60 pieces, the preset "tiny" with smaller sizes.

@@ -17,8 +17,9 @@ from tfk_transformer.models.transformer import Transformer
 from tfk_transformer.search.model_functions import (
     ContinuationFunctions,
     TranslationFunctions,
+    join,
+    without_end,
 )
-from tfk_transformer.search.scoring import join, without_end
 
 # Each size is a prime of its own, so that swapped axes cannot pass.
 SIZES = {

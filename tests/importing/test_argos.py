@@ -190,11 +190,11 @@ def test_package_roots_and_codes_are_read(package, tmp_path, root):
     with zipfile.ZipFile(path, "a") as archive:
         archive.writestr(f"__MACOSX/{root}model/._model.bin", b"resource fork")
     with argos.unpacked(path) as folder:
-        description = argos.read_package(folder)
+        name, languages, _ = argos.read_package(folder)
         assert sorted(os.listdir(folder / "model")) == [
             "config.json",
             "model.bin",
             "shared_vocabulary.json",
         ]
-    assert description.languages == ("zh_Hant", "pt_BR")
-    assert description.name == "zt_pb 1.0"
+    assert languages == ("zh_Hant", "pt_BR")
+    assert name == "zt_pb 1.0"

@@ -31,7 +31,7 @@ from tfk_transformer.config.search_settings import SearchSettings
 from tfk_transformer.constants import END_ID
 from tfk_transformer.importing.ctranslate2_folder import binary_file
 from tfk_transformer.importing.ctranslate2_folder.binary_file import open_binary
-from tfk_transformer.importing.ctranslate2_folder.token_files import read_vocabularies
+from tfk_transformer.importing.ctranslate2_folder.tokens import read_vocabularies
 from tfk_transformer.importing.model_import import import_model
 from tfk_transformer.pipelines.translator import Translator
 from tfk_transformer.search.search_state import Limits
@@ -181,7 +181,7 @@ def rows_of_texts(translator, folder, model, vocabulary, table, texts):
     processor = sentencepiece.SentencePieceProcessor(model_file=str(folder / model))
     tokens = json.loads((folder / vocabulary).read_text())
     rows = {token: row for row, token in reversed(list(enumerate(tokens)))}
-    expected = open_binary(folder / "model.bin").arrays().read(table)
+    expected = open_binary(folder / "model.bin").read(table)
     pieces = [piece for text in processor.encode(texts, out_type=str) for piece in text]
     ids = [i for row in translator.source_tokenizer.encode(texts) for i in row]
     embeddings = weights_of(translator)["source_embedding/embeddings"]
@@ -235,7 +235,7 @@ def test_language_tokens_are_prefixes(tmp_path):
     pieces = translator.source_tokenizer.pieces_of([*config.source_prefix, *config.target_prefix])
     assert pieces == ["__de__", "</s>"]
     table = weights_of(translator)["source_embedding/embeddings"]
-    rows = open_binary(folder / "model.bin").arrays().read("decoder/embeddings/weight")
+    rows = open_binary(folder / "model.bin").read("decoder/embeddings/weight")
     np.testing.assert_array_equal(table[1], rows[tokens.index("__en__")])
     assert translator.languages == ("de", "en")
     engine = ctranslate2.Translator(str(folder), compute_type="float32", intra_threads=1)

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from tfk_transformer.apps.cli import main
 from tfk_transformer.export.exporting import export
 from tfk_transformer.importing.checking.comparison import compare_with_library
-from tfk_transformer.importing.checking.model_card import read_examples
+from tfk_transformer.importing.checking.description import read_examples
 from tfk_transformer.importing.model_import import import_model
 from tfk_transformer.pipelines.licenses import LicenseWarning, license_warning
 

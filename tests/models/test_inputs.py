@@ -15,8 +15,8 @@ from tfk_transformer.config.model_options import (
 from tfk_transformer.constants import START_ID
 from tfk_transformer.losses import LabelSmoothedCrossentropy
 from tfk_transformer.metrics import Perplexity, TokenAccuracy
+from tfk_transformer.models.checked_model import check_ids, check_same_rows
 from tfk_transformer.models.classifier import Classifier
-from tfk_transformer.models.inputs import check_ids, check_same_rows
 from tfk_transformer.models.language_model import LanguageModel
 from tfk_transformer.models.registry import make_model
 from tfk_transformer.models.transformer import Transformer

@@ -16,7 +16,7 @@ from tfk_transformer.config.model_options import (
 )
 from tfk_transformer.models.ensemble import Ensemble
 from tfk_transformer.models.registry import make_model
-from tfk_transformer.models.reproduction.difference import difference_from
+from tfk_transformer.models.reproduction import difference_from
 from tfk_transformer.models.transformer import Transformer
 
 SIZES = {"model_dim": 6, "num_heads": 2, "ff_dim": 11, "max_length": 13, "dropout": 0.1}
@@ -55,7 +55,7 @@ def test_other_library_models_do_not_differ(config):
 BACKEND_PROGRAM = """
 import keras
 from tfk_transformer.config.model_options import TransformerConfig
-from tfk_transformer.models.reproduction.difference import difference_from
+from tfk_transformer.models.reproduction import difference_from
 from tfk_transformer.models.transformer import Transformer
 
 class Doubled(Transformer):

@@ -30,16 +30,16 @@ from tfk_transformer.export.exporting import export
 from tfk_transformer.export.runtime.onnx_runtime import OnnxTranslator
 from tfk_transformer.layers.attention import MultiHeadAttention
 from tfk_transformer.models.ensemble import Ensemble
-from tfk_transformer.models.reproduction.difference import difference_from
+from tfk_transformer.models.reproduction import difference_from
 from tfk_transformer.models.transformer import Transformer
 from tfk_transformer.pipelines.bundle import plain_copy
 from tfk_transformer.pipelines.model_record import MODEL
 from tfk_transformer.pipelines.text_classifier import TextClassifier
 from tfk_transformer.pipelines.translator import Translator
 from tfk_transformer.tokenizers.subword_tokenizer import SubwordTokenizer
-from tfk_transformer.training.fine_tuning.start import Start
+from tfk_transformer.training.fine_tuning import Start
 from tfk_transformer.training.recipe import Recipe
-from tfk_transformer.training.trimming.trimming import trim
+from tfk_transformer.training.trimming import trim
 
 PROGRAM = f"""
 import json, sys

@@ -5,8 +5,9 @@ import threading
 
 import pytest
 
-from tfk_transformer.apps.server.batches.batcher import Batcher
-from tfk_transformer.apps.server.batches.work import Work
+from tfk_transformer.apps.server.batcher import Batcher
+from tfk_transformer.apps.server.request_queue import Work
+from tfk_transformer.apps.server.settings import ServerSettings
 
 TRANSLATE, GREEDY = Work("translate"), Work("translate", (("beam_size", 1),))
 DELAY = 1.5  # seconds that a text waits for others
@@ -31,17 +32,8 @@ def run_with(clients, **options):
     model.
     """
     model = Model()
-    batcher = Batcher(
-        model.run,
-        **{
-            "workers": 1,
-            "max_batch": 8,
-            "max_delay": DELAY,
-            "max_queue": 100,
-            "max_cost": 2**17,
-            **options,
-        },
-    )
+    limits = {"max_batch": 8, "max_delay": 1000 * DELAY, "max_queue": 100, "max_texts": 100}
+    batcher = Batcher(model.run, ServerSettings(**{**limits, **options}))
     try:
         asyncio.run(clients(batcher, model))
     finally:
@@ -58,7 +50,7 @@ def test_lone_client_does_not_wait():
             async with asyncio.timeout(2.5):
                 assert await batcher.submit(TRANSLATE, ["b"], [""]) == ["B"]
 
-    assert run_with(clients, max_delay=3) == [(TRANSLATE, ["a"]), *[(TRANSLATE, ["b"])] * 20]
+    assert run_with(clients, max_delay=3000) == [(TRANSLATE, ["a"]), *[(TRANSLATE, ["b"])] * 20]
 
 
 def test_returning_clients_join_batch():

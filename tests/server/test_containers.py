@@ -8,7 +8,7 @@ from pathlib import Path
 
 import yaml
 
-from tfk_transformer.apps.cli.text_commands.serve import API_KEY
+from tfk_transformer.apps.cli.commands.serve import API_KEY
 from tfk_transformer.apps.server.middleware import OPEN
 
 FOLDER = Path(__file__).parents[2] / "scripts" / "serving"

@@ -3,12 +3,9 @@
 import asyncio
 import json
 
-from tfk_transformer.apps.server.middleware import Lifecycle
-from tfk_transformer.apps.server.monitoring import Metrics
 from tfk_transformer.apps.server.running import application
 from tfk_transformer.apps.server.served_model import ServedModel
 from tfk_transformer.apps.server.settings import ServerSettings
-from tfk_transformer.apps.server.streams import Streams
 from tfk_transformer.export.runtime.opening import load
 from tfk_transformer.text.languages import Languages
 from tfk_transformer.text.results import Hypothesis, Translation
@@ -46,13 +43,10 @@ async def post(app, path, content):
 
 def answer_of(model, settings, path, content):
     """Serve a model for one request, and return status and content of the answer."""
-    metrics = Metrics()
-    served = ServedModel(model, settings, metrics)
-    streams = Streams(served)
-    app = application(served, metrics, streams, Lifecycle())
+    served = ServedModel(model, settings)
+    app = application(served)
     answer = asyncio.run(post(app, path, content))
     served.stop()
-    streams.stop()
     return answer
 
 

@@ -23,9 +23,7 @@ from tensorflow_serving.apis import (
     prediction_service_pb2_grpc,
 )
 
-from tfk_transformer.apps.server.middleware import Lifecycle
-from tfk_transformer.apps.server.monitoring import Metrics
-from tfk_transformer.apps.server.protocols.grpc_server import GrpcServer
+from tfk_transformer.apps.server.protocols.grpc_server import start_grpc_server
 from tfk_transformer.apps.server.protocols.prediction_messages import MESSAGES, PACKAGE
 from tfk_transformer.apps.server.served_model import ServedModel
 from tfk_transformer.apps.server.settings import ServerSettings
@@ -350,12 +348,10 @@ class LengthClassifier(BaseClassifier):
 
 async def with_classifier(send):
     """Return the result of `send`, which gets a client of a server in this process."""
-    metrics = Metrics()
-    served = ServedModel(LengthClassifier(), ServerSettings(name="numbers"), metrics)
-    server = GrpcServer(served, metrics, Lifecycle(), "127.0.0.1", 0)
-    await server.start()
+    served = ServedModel(LengthClassifier(), ServerSettings(name="numbers"))
+    server, address = await start_grpc_server(served, "127.0.0.1", 0)
     try:
-        async with grpc.aio.insecure_channel(f"127.0.0.1:{server.port}") as channel:
+        async with grpc.aio.insecure_channel(address) as channel:
             return await send(prediction_service_pb2_grpc.PredictionServiceStub(channel))
     finally:
         await server.stop(0)

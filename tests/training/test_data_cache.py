@@ -29,8 +29,8 @@ def recipe(tmp_path):
 
 
 def batches_of(recipe, cache, source=None, kind=TokenBatches, **more):
-    tokenizer = cache.tokenizers()[0] if cache.is_complete else learned(recipe)
-    ids = cache.ids("train")
+    tokenizer = cache.tokenizers()[0] if cache.complete_folder else learned(recipe)
+    ids = cache.folder and cache.folder / "train"
     return kind(
         source or cache.source(recipe.data),
         "train",
@@ -77,7 +77,7 @@ def assert_same(one, other):
 def test_cache_gives_same_batches(recipe, whole, tmp_path):
     cache, seen, probes = whole
     again = DataCache(tmp_path / "cache", recipe)
-    assert again.is_complete
+    assert again.complete_folder
     batches, _ = batches_of(recipe, again)
     assert batches.survey().pairs == 157 - batches.survey().report.dropped
     assert_same([*batches.batches(0), *batches.batches(1)], seen)

@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+from tfk_transformer.apps.cli.commands.train import read_recipe
 from tfk_transformer.apps.cli.main import app
-from tfk_transformer.apps.cli.model_commands.train import read_recipe
 from tfk_transformer.training.compilation import optimizer as make_optimizer
 from tfk_transformer.training.recipe import Recipe
 

@@ -18,7 +18,7 @@ from tfk_transformer.training.recipe import DECIDED_OPTIONS, Recipe
 from tfk_transformer.training.recipe_schema import recipe_schema
 
 REPOSITORY = Path(__file__).parents[2]
-TEMPLATE = REPOSITORY / "tfk_transformer/apps/cli/start_commands/template/recipe.toml"
+TEMPLATE = REPOSITORY / "tfk_transformer/apps/cli/commands/template/recipe.toml"
 SHIPPED = [*sorted(REPOSITORY.glob("recipes/*.toml")), TEMPLATE]
 SCHEMA = recipe_schema()
 FIELDS = SCHEMA["properties"]

@@ -8,8 +8,13 @@ from marian_folder import sentences
 from sentencepiece.sentencepiece_model_pb2 import ModelProto
 
 from tfk_transformer.tokenizers.subword_tokenizer import SubwordTokenizer
-from tfk_transformer.training.trimming.piece_selection import Merges, SharedIds, count_usage
-from tfk_transformer.training.trimming.trimming import compare_segmentation, keep_pieces
+from tfk_transformer.training.trimming import (
+    Merges,
+    SharedIds,
+    compare_segmentation,
+    count_usage,
+    keep_pieces,
+)
 
 TEXTS = [text for side in ("source", "target") for text in sentences(side, 300)]
 KEPT = sentences("source", 40, seed=7)
@@ -116,7 +121,7 @@ def test_scores_and_normalization_are_kept():
 
 
 def test_texts_are_held_out_across_chunks(monkeypatch):
-    monkeypatch.setattr("tfk_transformer.training.trimming.piece_selection.CHUNK_SIZE", 7)
+    monkeypatch.setattr("tfk_transformer.training.trimming.CHUNK_SIZE", 7)
     tokenizer = trained("unigram")
     texts = sentences("source", 33)
     usage = count_usage(itertools.chain(*([text, " "] for text in texts)), [tokenizer])[0]

@@ -19,7 +19,7 @@ from tfk_transformer.models.language_model import LanguageModel
 from tfk_transformer.models.transformer import Transformer
 from tfk_transformer.pipelines.translator import Translator
 from tfk_transformer.tokenizers.subword_tokenizer import SubwordTokenizer
-from tfk_transformer.training.trimming.trimming import trim
+from tfk_transformer.training.trimming import trim
 
 SOURCES = sentences("source", 23, seed=5)
 TARGETS = sentences("target", 23, seed=6)

@@ -13,7 +13,6 @@ from tfk_transformer.export.exporting import export
 from tfk_transformer.export.inspection import inspect
 from tfk_transformer.export.runtime.opening import load
 from tfk_transformer.export.to_web import npm_packages, web_files
-from tfk_transformer.export.to_web.page_folder import PAGE_FILES
 
 
 def test_folders_hold_all_they_import(export_of_web):
@@ -111,7 +110,9 @@ def test_a_page_may_have_a_shortlist(translator, recipe, tmp_path):
 
 def test_types_name_every_setting():
     (settings,) = re.findall(
-        r"interface Settings \{(.*?)\n\}", (PAGE_FILES / "translate.d.mts").read_text(), re.DOTALL
+        r"interface Settings \{(.*?)\n\}",
+        (web_files.PAGE_FILES / "translate.d.mts").read_text(),
+        re.DOTALL,
     )
     assert re.findall(r"(?m)^  (\w+)\?: .+;$", settings) == list(SETTING_DTYPES)
 

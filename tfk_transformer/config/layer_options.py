@@ -14,96 +14,76 @@ Role = Literal["query", "key", "value", "output"]
 ROLES: tuple[Role, ...] = get_args(Role)
 
 
+def option(default: Any, description: str, **rules: Any) -> Any:
+    """Return the field of an option, with pydantic's rules of its value."""
+    return Field(default=default, description=description, **rules)
+
+
 class LayerOptions(Record):
     """Options of one encoder or decoder layer.
 
     Sizes are counts. Dropouts are probabilities in [0, 1).
     """
 
-    model_dim: int = Field(
-        default=512, gt=0, description="width of the embeddings and of the output of each layer"
+    model_dim: int = option(512, "width of the embeddings and of the output of each layer", gt=0)
+    num_heads: int = option(8, "number of attention heads", gt=0)
+    key_dim: int | None = option(
+        None, "width of a query or key head; by default, model_dim / num_heads", gt=0
     )
-    num_heads: int = Field(default=8, gt=0, description="number of attention heads")
-    key_dim: int | None = Field(
-        default=None,
-        gt=0,
-        description="width of a query or key head; by default, model_dim / num_heads",
+    value_dim: int | None = option(
+        None, "width of a value head; by default, model_dim / num_heads", gt=0
     )
-    value_dim: int | None = Field(
-        default=None, gt=0, description="width of a value head; by default, model_dim / num_heads"
+    attention_bias: tuple[Role, ...] = option(
+        (), "projections that have a bias; true: all, false: none"
     )
-    attention_bias: tuple[Role, ...] = Field(
-        default=(), description="projections that have a bias; true: all, false: none"
+    attention_scale: Literal["sqrt_key_dim", "key_dim"] = option(
+        "sqrt_key_dim", "divisor of the attention scores"
     )
-    attention_scale: Literal["sqrt_key_dim", "key_dim"] = Field(
-        default="sqrt_key_dim", description="divisor of the attention scores"
+    keys_are_values: bool = option(
+        False, "the values also serve as keys; there is no key projection"
     )
-    keys_are_values: bool = Field(
-        default=False, description="the values also serve as keys; there is no key projection"
+    shared_projections: bool = option(
+        False,
+        "each head reads its slice of the input, and one query, key and value "
+        "projection serves all heads",
     )
-    shared_projections: bool = Field(
-        default=False,
-        description=(
-            "each head reads its slice of the input, and one query, key and value "
-            "projection serves all heads"
-        ),
+    attention_dropout: float = option(0.0, "on attention probabilities", ge=0, lt=1)
+    attention_output_dropout: float = option(
+        0.0, "on the output of attention, before the residual connection", ge=0, lt=1
     )
-    attention_dropout: float = Field(
-        default=0.0, ge=0, lt=1, description="on attention probabilities"
+    ff_dim: int | None = option(
+        None, "inner width of the feed-forward block; by default, ff_expansion * model_dim", gt=0
     )
-    attention_output_dropout: float = Field(
-        default=0.0,
-        ge=0,
-        lt=1,
-        description="on the output of attention, before the residual connection",
+    ff_expansion: int = option(
+        4, "inner width as a multiple of model_dim, if ff_dim is not set", gt=0
     )
-    ff_dim: int | None = Field(
-        default=None,
-        gt=0,
-        description="inner width of the feed-forward block; by default, ff_expansion * model_dim",
+    ff_activation: Literal["relu", "gelu", "gelu_tanh", "gelu_sigmoid", "silu"] = option(
+        "relu",
+        "'gelu' is exact, 'gelu_tanh' its approximation by tanh, and 'gelu_sigmoid' is "
+        "x * sigmoid(1.702 * x)",
     )
-    ff_expansion: int = Field(
-        default=4, gt=0, description="inner width as a multiple of model_dim, if ff_dim is not set"
+    ff_gated: bool = option(
+        False, "multiply the activated inner product by a second, linear product of the input"
     )
-    ff_activation: Literal["relu", "gelu", "gelu_tanh", "gelu_sigmoid", "silu"] = Field(
-        default="relu",
-        description=(
-            "'gelu' is exact, 'gelu_tanh' its approximation by tanh, and 'gelu_sigmoid' is "
-            "x * sigmoid(1.702 * x)"
-        ),
+    ff_bias: bool = option(True, "whether the products of the feed-forward block have biases")
+    ff_dropout: float = option(0.0, "inside the feed-forward block", ge=0, lt=1)
+    norm: Literal["pre", "post", "post_dropout"] = option(
+        "pre",
+        "what is normalized: 'pre' the input of each sublayer, 'post' its sum with the "
+        "residual connection, 'post_dropout' that sum before dropout",
     )
-    ff_gated: bool = Field(
-        default=False,
-        description="multiply the activated inner product by a second, linear product of the input",
+    norm_type: Literal["layer", "rms"] = option(
+        "layer", "'rms' divides by the root mean square, without a mean and a bias"
     )
-    ff_bias: bool = Field(
-        default=True, description="whether the products of the feed-forward block have biases"
-    )
-    ff_dropout: float = Field(default=0.0, ge=0, lt=1, description="inside the feed-forward block")
-    norm: Literal["pre", "post", "post_dropout"] = Field(
-        default="pre",
-        description=(
-            "what is normalized: 'pre' the input of each sublayer, 'post' its sum with the "
-            "residual connection, 'post_dropout' that sum before dropout"
-        ),
-    )
-    norm_type: Literal["layer", "rms"] = Field(
-        default="layer",
-        description="'rms' divides by the root mean square, without a mean and a bias",
-    )
-    norm_epsilon: float = Field(
-        default=1e-6, gt=0, description="number that normalization adds to the variance"
-    )
-    dropout: float = Field(default=0.1, ge=0, lt=1, description="of each residual connection")
+    norm_epsilon: float = option(1e-6, "number that normalization adds to the variance", gt=0)
+    dropout: float = option(0.1, "of each residual connection", ge=0, lt=1)
 
     @field_validator(
         "attention_bias", mode="before", json_schema_input_type=bool | tuple[Role, ...]
     )
     @classmethod
     def _name_all_or_none(cls, value: object) -> object:
-        if isinstance(value, bool):
-            return ROLES if value else ()
-        return value
+        return (ROLES if value else ()) if isinstance(value, bool) else value
 
     @field_validator("attention_bias")
     @classmethod
@@ -114,11 +94,9 @@ class LayerOptions(Record):
         problems = []
         uneven = self.model_dim % self.num_heads
         if uneven and (self.shared_projections or None in (self.key_dim, self.value_dim)):
-            condition = (
-                "with shared_projections"
-                if self.shared_projections
-                else "unless key_dim and value_dim are given"
-            )
+            condition = "unless key_dim and value_dim are given"
+            if self.shared_projections:
+                condition = "with shared_projections"
             problems.append(
                 f"model_dim must be a multiple of num_heads {condition}, got {self.model_dim} and "
                 f"{self.num_heads}"

@@ -5,13 +5,15 @@ from typing import Any, ClassVar, Literal, Self, TypeAlias
 
 from pydantic import Field
 
-from tfk_transformer.config.layer_options import LayerOptions
+from tfk_transformer.config.layer_options import LayerOptions, option
 from tfk_transformer.config.presets import PRESETS
 from tfk_transformer.config.record import Record
 from tfk_transformer.config.words import nearest
 from tfk_transformer.constants import LANGUAGE_PATTERN, PAD_ID, UNKNOWN_ID
 
 LANGUAGE_OPTIONS = ("source_language", "target_language")
+VOCAB_SIZES = ("source_vocab_size", "target_vocab_size")
+ADDED_TOKENS = ("source_prefix", "source_suffix", "target_prefix")
 
 
 class ModelOptions(LayerOptions):
@@ -26,39 +28,29 @@ class ModelOptions(LayerOptions):
         "learned",
         "relative",
         "relative_by_layer",
-    ] = Field(
-        default="sinusoidal",
-        description=(
-            "'relative' adds learned biases to the scores of self-attention, by head and bucket "
-            "of distances, from one table a stack; 'relative_by_layer' from one table a layer"
-        ),
+    ] = option(
+        "sinusoidal",
+        "'relative' adds learned biases to the scores of self-attention, by head and bucket "
+        "of distances, from one table a stack; 'relative_by_layer' from one table a layer",
     )
-    position_buckets: int = Field(
-        default=32, ge=4, multiple_of=2, description="number of buckets of relative positions"
+    position_buckets: int = option(
+        32, "number of buckets of relative positions", ge=4, multiple_of=2
     )
-    position_max_distance: int = Field(
-        default=128,
-        gt=1,
-        description="distance in tokens from which on all relative positions share a bucket",
+    position_max_distance: int = option(
+        128, "distance in tokens from which on all relative positions share a bucket", gt=1
     )
-    position_offset: int = Field(
-        default=0, ge=0, description="the number of the first position of a sequence, for sinusoids"
+    position_offset: int = option(
+        0, "the number of the first position of a sequence, for sinusoids", ge=0
     )
-    scale_embeddings: bool = Field(
-        default=True, description="whether embeddings are multiplied by sqrt(model_dim)"
+    scale_embeddings: bool = option(True, "whether embeddings are multiplied by sqrt(model_dim)")
+    embedding_norm: bool = option(
+        False, "whether the sum of embeddings and positions is normalized, before dropout"
     )
-    embedding_norm: bool = Field(
-        default=False,
-        description="whether the sum of embeddings and positions is normalized, before dropout",
+    embedding_dropout: float | None = option(
+        None, "on the sum of embeddings and positions; by default, as in `dropout`", ge=0, lt=1
     )
-    embedding_dropout: float | None = Field(
-        default=None,
-        ge=0,
-        lt=1,
-        description="on the sum of embeddings and positions; by default, as in `dropout`",
-    )
-    max_length: int = Field(
-        default=256, gt=1, description="longest source or target in tokens, start and end included"
+    max_length: int = option(
+        256, "longest source or target in tokens, start and end included", gt=1
     )
 
     def _problems(self) -> list[str]:
@@ -129,10 +121,10 @@ class ModelOptions(LayerOptions):
 
 
 def _language(verb: str) -> Any:
-    return Field(
-        default=None,
+    return option(
+        None,
+        f"the code of the language that the model {verb}, such as 'de'; None: unknown",
         pattern=LANGUAGE_PATTERN,
-        description=f"the code of the language that the model {verb}, such as 'de'; None: unknown",
     )
 
 
@@ -141,44 +133,34 @@ class DecoderOptions(ModelOptions):
 
     source_language: str | None = _language("reads")
     target_language: str | None = _language("writes")
-    split_sentences: bool = Field(
-        default=True,
-        description=(
-            "whether texts are split into sentences that are translated separately; false for a "
-            "model that reads whole texts, such as one that summarizes"
-        ),
+    split_sentences: bool = option(
+        True,
+        "whether texts are split into sentences that are translated separately; false for a "
+        "model that reads whole texts, such as one that summarizes",
     )
-    decoder_layers: int = Field(default=6, gt=0, description="number of decoder layers")
-    decoder_final_norm: bool | None = Field(
-        default=None, description="norm after the decoder; by default, only where norm is 'pre'"
+    decoder_layers: int = option(6, "number of decoder layers", gt=0)
+    decoder_final_norm: bool | None = option(
+        None, "norm after the decoder; by default, only where norm is 'pre'"
     )
-    decoder_mixer: Literal["attention", "ssru"] = Field(
-        default="attention",
-        description=(
-            "what combines the target tokens: self-attention, or a simpler simple recurrent unit "
-            "(SSRU), whose state has one vector"
-        ),
+    decoder_mixer: Literal["attention", "ssru"] = option(
+        "attention",
+        "what combines the target tokens: self-attention, or a simpler simple recurrent unit "
+        "(SSRU), whose state has one vector",
     )
-    decoder_ff_dim: int | None = Field(
-        default=None,
+    decoder_ff_dim: int | None = option(
+        None,
+        "inner width of the decoder's feed-forward blocks; by default, as in the encoder",
         gt=0,
-        description=(
-            "inner width of the decoder's feed-forward blocks; by default, as in the encoder"
-        ),
     )
-    decoder_attention_dropout: float | None = Field(
-        default=None,
+    decoder_attention_dropout: float | None = option(
+        None,
+        "on attention probabilities of the decoder; by default, as in `attention_dropout`",
         ge=0,
         lt=1,
-        description=(
-            "on attention probabilities of the decoder; by default, as in `attention_dropout`"
-        ),
     )
-    output_bias: bool = Field(
-        default=False, description="whether the projection to the vocabulary has a bias"
-    )
-    output: Literal["logits", "probabilities"] = Field(
-        default="logits", description="the values that a call of the model returns"
+    output_bias: bool = option(False, "whether the projection to the vocabulary has a bias")
+    output: Literal["logits", "probabilities"] = option(
+        "logits", "the values that a call of the model returns"
     )
 
     @property
@@ -211,37 +193,30 @@ class TransformerConfig(DecoderOptions):
     architecture: Literal["encoder_decoder"] = "encoder_decoder"
     source_vocab_size: int = Field(gt=UNKNOWN_ID)
     target_vocab_size: int = Field(gt=UNKNOWN_ID)
-    encoder_layers: int = Field(default=6, gt=0, description="number of encoder layers")
-    encoder_final_norm: bool | None = Field(
-        default=None, description="norm after the encoder; by default, only where norm is 'pre'"
+    encoder_layers: int = option(6, "number of encoder layers", gt=0)
+    encoder_final_norm: bool | None = option(
+        None, "norm after the encoder; by default, only where norm is 'pre'"
     )
-    tie_embeddings: Literal["none", "inputs", "target", "all"] = Field(
-        default="none",
-        description=(
-            "share weights: 'inputs' source and target input, 'target' target input and output; "
-            "'all' all three; with a shared source, there is one vocabulary"
-        ),
+    tie_embeddings: Literal["none", "inputs", "target", "all"] = option(
+        "none",
+        "share weights: 'inputs' source and target input, 'target' target input and output; "
+        "'all' all three; with a shared source, there is one vocabulary",
     )
-    source_end: bool = Field(
-        default=True,
-        description="whether the model reads the end token of a source; false: it is hidden",
+    source_end: bool = option(
+        True, "whether the model reads the end token of a source; false: it is hidden"
     )
-    source_prefix: tuple[int, ...] = Field(
-        default=(),
-        description=(
-            "ids that the model puts before every source, such as a language token; "
-            "max_length does not count them"
-        ),
+    source_prefix: tuple[int, ...] = option(
+        (),
+        "ids that the model puts before every source, such as a language token; "
+        "max_length does not count them",
     )
-    source_suffix: tuple[int, ...] = Field(
-        default=(),
-        description=(
-            "ids that the model puts after the end token of every source; max_length does not "
-            "count them"
-        ),
+    source_suffix: tuple[int, ...] = option(
+        (),
+        "ids that the model puts after the end token of every source; max_length does not "
+        "count them",
     )
-    target_prefix: tuple[int, ...] = Field(
-        default=(), description="ids that the model puts before the start token of every target"
+    target_prefix: tuple[int, ...] = option(
+        (), "ids that the model puts before the start token of every target"
     )
 
     @property
@@ -270,12 +245,9 @@ class TransformerConfig(DecoderOptions):
 
     def _problems(self) -> list[str]:
         problems = super()._problems()
-        for name, size in (
-            ("source_prefix", self.source_vocab_size),
-            ("source_suffix", self.source_vocab_size),
-            ("target_prefix", self.target_vocab_size),
-        ):
+        for name in ADDED_TOKENS:
             tokens = getattr(self, name)
+            size = getattr(self, f"{name.partition('_')[0]}_vocab_size")
             if not all(PAD_ID < token < size for token in tokens):
                 problems.append(
                     f"{name} needs ids from 1 to {size - 1}, the vocabulary without padding, got "
@@ -312,7 +284,7 @@ class EnsembleConfig(Record):
     max_length: int = Field(description="the smallest `max_length` of the members")
     source_language: str | None = _language("reads")
     target_language: str | None = _language("writes")
-    split_sentences: bool = Field(default=True, description="whether texts of all members are")
+    split_sentences: bool = option(True, "whether texts of all members are")
 
     @classmethod
     def of(cls, members: Sequence[TransformerConfig]) -> Self:
@@ -324,10 +296,7 @@ class EnsembleConfig(Record):
         Raises:
             ValueError: if `members` is empty, or their vocabulary sizes differ.
         """
-        sizes = {
-            name: getattr(members[0], name) if members else 0
-            for name in ("source_vocab_size", "target_vocab_size")
-        }
+        sizes = {name: getattr(members[0], name) if members else 0 for name in VOCAB_SIZES}
         languages = {
             name: getattr(members[0], name)
             for name in LANGUAGE_OPTIONS
@@ -343,15 +312,14 @@ class EnsembleConfig(Record):
 
     def _problems(self) -> Iterator[str]:
         for number, member in enumerate(self.members):
-            for name in ("source_vocab_size", "target_vocab_size"):
-                size = getattr(member, name)
-                expected = getattr(self, name)
+            for name in VOCAB_SIZES:
+                size, expected = getattr(member, name), getattr(self, name)
                 if size != expected:
                     yield (
                         f"members: expected {name} {expected} in all, got {size} in "
                         f"members[{number}]; use models of one tokenizer"
                     )
-            for name in ("source_prefix", "source_suffix", "target_prefix"):
+            for name in ADDED_TOKENS:
                 length = len(getattr(member, name))
                 expected = len(getattr(self.members[0], name))
                 if length != expected:
@@ -372,9 +340,8 @@ class LanguageModelConfig(DecoderOptions):
     has_encoder: ClassVar[bool] = False
     architecture: Literal["decoder"] = "decoder"
     vocab_size: int = Field(gt=UNKNOWN_ID)
-    tie_embeddings: Literal["none", "all"] = Field(
-        default="none",
-        description="'all': the input embedding and the output projection share weights",
+    tie_embeddings: Literal["none", "all"] = option(
+        "none", "'all': the input embedding and the output projection share weights"
     )
     # The ids that the model reads with every prompt, and before the start token: none.
     source_additions: ClassVar[tuple[int, ...]] = ()
@@ -420,7 +387,7 @@ class ClassifierConfig(ModelOptions):
     architecture: Literal["encoder"] = "encoder"
     vocab_size: int = Field(gt=UNKNOWN_ID)
     num_classes: int = Field(gt=1)
-    encoder_layers: int = Field(default=6, gt=0, description="number of encoder layers")
-    encoder_final_norm: bool | None = Field(
-        default=None, description="norm after the encoder; by default, only where norm is 'pre'"
+    encoder_layers: int = option(6, "number of encoder layers", gt=0)
+    encoder_final_norm: bool | None = option(
+        None, "norm after the encoder; by default, only where norm is 'pre'"
     )

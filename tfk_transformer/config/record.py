@@ -17,10 +17,7 @@ MAX_ENTRIES = 10_000  # of a record or of one of its values; pydantic keeps an e
 
 
 class Record(BaseModel):
-    """Base class of all configurations.
-
-    Records are frozen, refuse unknown keys, and report all problems in one `ValueError`.
-    """
+    """Base class of frozen configurations, which report all problems in one `ValueError`."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
     # Whether an error proposes the nearest value. In a file that another program wrote, a value is
@@ -68,16 +65,12 @@ class Record(BaseModel):
             return f"unknown key '{key}'.{nearest(key, cls.model_fields)}"
         if item["type"] == "missing":
             return f"{key}: {message}"
-        hint = (
-            nearest(str(item["input"]), re.findall("'([^']*)'", item["ctx"]["expected"]))
-            if cls.proposes_values and item["type"] == "literal_error"
-            else ""
-        )
-        return (
-            f"{key}: {message}, got {reprlib.repr(item['input'])}{hint and f'.{hint}'}"
-            if key
-            else message
-        )
+        if not key:
+            return message
+        hint = ""
+        if cls.proposes_values and item["type"] == "literal_error":
+            hint = nearest(str(item["input"]), re.findall("'([^']*)'", item["ctx"]["expected"]))
+        return f"{key}: {message}, got {reprlib.repr(item['input'])}{hint and f'.{hint}'}"
 
     @classmethod
     def from_json(cls, text: str | bytes) -> Self:

@@ -1,8 +1,6 @@
-"""Search settings: their names, defaults, values and dtypes, and how values are checked.
-
-Each setting is declared once, as a field of `SearchSettings`. Validation, options of commands,
-inputs of exported files and the rules in their metadata follow from the fields. Importing this
-module needs only the standard library.
+"""Search settings. Each is declared once, as a field of `SearchSettings`: validation, options of
+commands, inputs of exported files and the rules in their metadata follow. Importing this module
+needs only the standard library.
 """
 
 import dataclasses
@@ -31,7 +29,8 @@ Rules: TypeAlias = Mapping[str, Mapping[str, Any]]
 # below -1e9, which stands for excluded tokens: translations are empty. From 1e-38 on, they overflow
 # in float32: runtimes differ.
 MIN_DIVISOR = 0.001
-MAX_BEAMS = 1000  # the hypotheses of one sentence of 256 tokens then take gigabytes
+# With 1000 hypotheses, one sentence of 256 tokens takes gigabytes.
+_BEAMS = {"minimum": 1, "maximum": 1000}
 
 # By the value of `length_penalty_form`: the numbers a and b of ((a + length) / b) ** alpha.
 PENALTY_FORMS = {"gnmt": (5.0, 6.0), "length": (0.0, 1.0), "length_with_start": (1.0, 1.0)}
@@ -40,8 +39,8 @@ PENALTY_FORMS = {"gnmt": (5.0, 6.0), "length": (0.0, 1.0), "length_with_start": 
 def _setting(default: Any, description: str, **rule: Any) -> Any:
     """Return the field of a setting, with its rules as metadata.
 
-    `rule` has the bounds of a number, see `setting_values`, of which the maximum has a default, or
-    the "enum" of a choice. The type of numbers and switches is that of their default.
+    `rule` has the bounds of a number, see `setting_values`, or the "enum" of a choice. The type of
+    numbers and switches is the type of their default.
     """
     if "enum" not in rule:
         rule["type"] = {bool: "boolean", int: "integer", float: "number"}[type(default)]
@@ -62,16 +61,10 @@ class SearchSettings:
     """
 
     beam_size: int = _setting(
-        4,
-        "number of open hypotheses for each sentence; 1 is greedy search",
-        minimum=1,
-        maximum=MAX_BEAMS,
+        4, "number of open hypotheses for each sentence; 1 is greedy search", **_BEAMS
     )
     n_best: int = _setting(
-        1,
-        "number of hypotheses returned for each sentence, best first",
-        minimum=1,
-        maximum=MAX_BEAMS,
+        1, "number of hypotheses returned for each sentence, best first", **_BEAMS
     )
     length_penalty: float = _setting(
         0.6,
@@ -200,7 +193,7 @@ def length_penalty(length: Any, alpha: Any, form: tuple[Any, Any] = PENALTY_FORM
 def search_defaults(max_length: int | None = None) -> SearchSettings:
     """Return the default search settings of a model with a limit in tokens, or without one."""
     default = SearchSettings.max_length
-    return SearchSettings(max_length=default if max_length is None else min(max_length, default))
+    return SearchSettings(max_length=min(default, max_length or default))
 
 
 def setting_rules(
@@ -210,9 +203,8 @@ def setting_rules(
 ) -> dict[str, dict[str, Any]]:
     """Return the rules of each search setting as a JSON schema, see `setting_values`.
 
-    `max_length` is the model's limit in tokens, and the maximum of all lengths. `vocab_size` is the
-    number of target tokens, and the maximum of `beam_size`, `n_best` and `top_k`. None: no limit.
-    `search` are the model's own defaults by name.
+    `max_length` and `vocab_size` are the model's limits of lengths in tokens, and of numbers of
+    hypotheses and target tokens; None: no limit. `search` are the model's own defaults by name.
     """
     defaults = {**search_defaults(max_length).as_dict(), **(search or {})}
     limits = dict.fromkeys(("min_length", "max_length", "no_repeat_ngram_size"), max_length)
@@ -229,8 +221,7 @@ def resolve_settings(settings: Mapping[str, Any], rules: Rules) -> dict[str, Any
     Raises:
         ValueError: for unknown or impossible settings.
     """
-    unknown = sorted(set(settings) - set(rules))
-    if unknown:
+    if unknown := sorted(set(settings) - set(rules)):
         raise ValueError(unknown_names("settings", unknown, rules))
     problems = [
         f"{name}: expected {allowed_values(rules[name])}, got {value!r:.80}."
@@ -257,37 +248,31 @@ def check_defaults(search: Mapping[str, Any], max_length: int, vocab_size: int) 
 
 
 def setting_numbers(values: Mapping[str, Any], rules: Rules) -> dict[str, int | float]:
-    """Return settings as exported files and TensorFlow functions take them.
-
-    False is 0, True is 1, and one of several values is its index in the rules.
+    """Return settings as exported files and TensorFlow functions take them: one of several values
+    is its index in the rules, False is 0, and True is 1.
     """
-    choices = {name: choices_of(rules[name]) for name in values}
-    numbers: dict[str, Any] = {
-        name: choice_index(value, choices[name]) if choices[name] else value
-        for name, value in values.items()
-    }
+    numbers: dict[str, Any] = {}
+    for name, value in values.items():
+        choices = choices_of(rules[name])
+        numbers[name] = choice_index(value, choices) if choices else value
     return numbers
 
 
 def settings_of_numbers(values: Mapping[str, Any], rules: Rules) -> dict[str, Any]:
     """Return settings whose choices may be numbers, see `setting_numbers`, by their values."""
-    choices = {name: choices_of(rules[name]) for name in values if name in rules}
-    return {
-        name: choices[name][value]
-        if type(value) is int and 0 <= value < len(choices.get(name, ()))
-        else value
-        for name, value in values.items()
-    }
+    settings = dict(values)
+    for name, value in values.items():
+        choices = choices_of(rules[name]) if name in rules else ()
+        if type(value) is int and 0 <= value < len(choices):
+            settings[name] = choices[value]
+    return settings
 
 
 def own_defaults(rules: Rules, max_length: int) -> dict[str, Any]:
     """Return the defaults in a model's rules that are not the library's, by name."""
     common = search_defaults(max_length).as_dict()
-    return {
-        name: rule["default"]
-        for name, rule in rules.items()
-        if name in common and rule["default"] != common[name]
-    }
+    own = {name: rule["default"] for name, rule in rules.items() if name in common}
+    return {name: value for name, value in own.items() if value != common[name]}
 
 
 def default_numbers(rules: Rules) -> dict[str, int | float]:

@@ -1,7 +1,5 @@
-"""The rules of a setting, which are keywords of JSON schema: its type, bounds or alternatives.
-
-A number has the type "integer" or "number", and bounds. A setting of the type "boolean" is False or
-True. A setting with the keyword "enum" is one of its values: strings, False or True.
+"""The rules of a setting, which are keywords of JSON schema: an "integer" or "number" with bounds,
+a "boolean", or an "enum" of strings, False or True.
 """
 
 import json

@@ -1,7 +1,5 @@
-"""Read small files whole (configurations, vocabularies, glossaries and other text), and parse JSON.
-
-A file of another size than its type has is refused before it is read, so that a file from an
-unknown source does not fill the memory. This module imports only the standard library.
+"""Read small files whole, and parse JSON, with the standard library only. A file that is too large
+for its type is refused, so that a file from an unknown source does not fill the memory.
 """
 
 import json
@@ -31,10 +29,8 @@ def read_small_file(path: FilePath, max_bytes: int = MAX_CONFIG_BYTES) -> bytes:
 def read_small_text(
     path: FilePath, max_bytes: int = MAX_CONFIG_BYTES, errors: str = "strict"
 ) -> str:
-    """Return the text of a UTF-8 file, without a byte order mark.
-
-    Line ends become line feeds, as in files that are opened as text. `errors` is the handler for
-    bytes that are not UTF-8, which raise a ValueError by default.
+    """Return the text of a UTF-8 file, without a byte order mark, and with line feeds as line ends.
+    `errors` is the handler for bytes that are not UTF-8, which raise a ValueError by default.
     """
     content = read_small_file(path, max_bytes)
     try:
@@ -61,9 +57,8 @@ def parse_json(text: str | bytes, what: str) -> Any:
     try:
         return json.loads(text)
     except RecursionError:
-        raise ValueError(
-            f"{what}: expected JSON, got text with too many nested brackets."
-        ) from None
+        message = f"{what}: expected JSON, got text with too many nested brackets."
+        raise ValueError(message) from None
     except ValueError as error:
         # JSONDecodeError, UnicodeDecodeError, or Python's limit on the digits of an integer.
         raise ValueError(

@@ -36,18 +36,12 @@ def nearest(word: str, names: Iterable[str]) -> str:
 
 
 def unknown_names(argument: str, unknown: Sequence[str], names: Iterable[str]) -> str:
-    """Return the message for unknown names.
-
-    The message has the closest valid name for each unknown name, or all valid names if an unknown
-    name has no close one.
+    """Return the message for unknown names, with the closest valid name for each one, or with all
+    valid names if one has no close name.
     """
-    names = list(names)
-    hints = [
-        f"'{shorten(name)}'.{nearest(name, names)}" for name in unknown if nearest(name, names)
-    ]
-    if unknown and len(hints) == len(unknown):
-        return f"{argument}: unknown name {' Unknown name '.join(hints)}"
-    return (
-        f"{argument}: expected some of {', '.join(names)}, got "
-        f"{', '.join(map(shorten, unknown)) or 'none'}."
-    )
+    names, got = list(names), list(map(shorten, unknown))
+    hints = [nearest(name, names) for name in unknown]
+    if hints and all(hints):
+        corrected = [f"'{name}'.{hint}" for name, hint in zip(got, hints, strict=True)]
+        return f"{argument}: unknown name {' Unknown name '.join(corrected)}"
+    return f"{argument}: expected some of {', '.join(names)}, got {', '.join(got) or 'none'}."

@@ -1,29 +1,19 @@
 """Batches as a `keras.utils.PyDataset`, for backends without TensorFlow."""
 
-from collections.abc import Iterator
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import keras
 
 from tfk_transformer.data.bucketing import Batch
 
-
-class Epochs(Protocol):
-    """Batches that are read again in each epoch, see `TokenBatches`."""
-
-    epoch: int  # the number of the next epoch
-
-    def __len__(self) -> int:
-        """Return the number of batches of an epoch."""
-
-    def batches(self, epoch: int, first: int = 0) -> Iterator[Batch]:
-        """Yield the batches of an epoch, from the batch with the index `first`."""
+if TYPE_CHECKING:
+    from tfk_transformer.data.batches import TokenBatches
 
 
 class BatchSequence(keras.utils.PyDataset):
     """The batches of a `TokenBatches`, one epoch after the other."""
 
-    def __init__(self, batches: Epochs, **kwargs: Any):
+    def __init__(self, batches: "TokenBatches", **kwargs: Any):
         super().__init__(**kwargs)
         self.source = batches
         self._epoch = batches.epoch
@@ -34,10 +24,7 @@ class BatchSequence(keras.utils.PyDataset):
         return len(self.source)
 
     def __getitem__(self, index: int) -> Batch:
-        """Return a batch as arrays.
-
-        Reading batches in order is fast, since each batch is made after the previous one.
-        """
+        """Return a batch as arrays; only reading in order is fast."""
         if index != self._next_index:
             self._batches = self.source.batches(self._epoch, index)
         self._next_index = index + 1

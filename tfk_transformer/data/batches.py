@@ -3,15 +3,17 @@
 The order depends only on a seed and the number of the pass.
 """
 
+import hashlib
 import itertools
 import math
+import operator
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import numpy as np
 
-from tfk_transformer.constants import START_ID
+from tfk_transformer.constants import END_ID, START_ID
 from tfk_transformer.data.bucketing import (
     Batch,
     Share,
@@ -21,14 +23,7 @@ from tfk_transformer.data.bucketing import (
     plan_few_shapes,
     round_up,
 )
-from tfk_transformer.data.encoding import (
-    PairCache,
-    PairEncoder,
-    Shard,
-    TextEncoder,
-    join_shards,
-    shard_of,
-)
+from tfk_transformer.data.encoding import Ids, PairCache, Rows, Shard, TextEncoder, join_shards
 from tfk_transformer.datasets import Report, Source, load
 
 if TYPE_CHECKING:
@@ -37,6 +32,8 @@ if TYPE_CHECKING:
 
     from tfk_transformer.data.batch_sequence import BatchSequence
 
+CHUNK_SIZE = 1024  # pairs that are encoded together
+SHARD_SIZE = 32_768  # pairs
 BUFFERED_PAIRS = 131_072
 PREDICTION_CHUNK_SIZE = 256  # pairs whose predictions are in RAM at the same time
 
@@ -123,16 +120,16 @@ class TokenBatches:
         self.epoch = 0  # the number of the next epoch
         self.lengths = bucket_lengths(max_length)
         self._survey: Survey | None = None
-        self._encoder = PairEncoder(
-            self.data,
-            split,
-            (source_tokenizer, target_tokenizer),
-            max_length,
-            self._input_lengths,
-            self.layout,
-            sampling,
-        )
-        self._pairs = self._encoder if cache is None else PairCache(cache, self._encoder)
+        self._tokenizers = (source_tokenizer, target_tokenizer)
+        self._sampling = sampling
+        if cache is not None and sampling:
+            raise ValueError(
+                "cache: expected the same subwords in every pass, got subword sampling; leave out "
+                "the cache or set the sampling to 0."
+            )
+        self._shards = self._encode
+        if cache is not None:
+            self._shards = PairCache(cache, self._fingerprint(), self._encode).shards
 
     def pairs(self, report: Report | None = None) -> Iterator[tuple[list[int], list[int]]]:
         """Yield the ids of each pair, in the order of the data.
@@ -144,7 +141,7 @@ class TokenBatches:
             Pairs of the source tokens with the end token (S,), and the target tokens with start and
             end tokens (T+1,).
         """
-        for sources, targets in self._encoder.chunks(report):
+        for sources, targets in self._chunks(report):
             yield from zip(sources, targets, strict=True)
 
     def predict(self, model: "keras.Model", report: Report | None = None) -> Iterator[np.ndarray]:
@@ -169,10 +166,11 @@ class TokenBatches:
                 "predict: expected batches of a single process, got a share of "
                 f"{self.share.processes}; leave out `share`."
             )
-        for sources, targets in self._encoder.chunks(report):
+        for sources, targets in self._chunks(report):
             for first in range(0, len(sources), PREDICTION_CHUNK_SIZE):
                 chunk = slice(first, first + PREDICTION_CHUNK_SIZE)
-                yield from self._predictions(model, shard_of(sources[chunk], targets[chunk]))
+                shard = (Rows.of(sources[chunk]), Rows.of(targets[chunk]))
+                yield from self._predictions(model, shard)
 
     def _predictions(self, model: "keras.Model", shard: Shard) -> Iterator[np.ndarray]:
         """Return the prediction for each pair of a shard, in its order."""
@@ -258,7 +256,6 @@ class TokenBatches:
         return batches.prefetch(8).with_options(options)
 
     def _signature(self) -> tuple["tf.TypeSpec | dict[str, tf.TypeSpec]", ...]:
-        """Return the structure of a batch with the shapes and dtypes of its tensors."""
         import tensorflow as tf
 
         ids = tf.TensorSpec([None, None], tf.int32)
@@ -269,6 +266,51 @@ class TokenBatches:
         from tfk_transformer.data.batch_sequence import BatchSequence
 
         return BatchSequence(self)
+
+    def _fingerprint(self) -> str:
+        """Return a hash of everything that the ids depend on, except the texts.
+
+        Caches on disk contain this hash, so its input must not change from version to version.
+        """
+        parts = (self.data.name, self.split, self.max_length, self.layout)
+        lines = [f"{part}\n".encode() for part in parts]
+        models = [tokenizer.model for tokenizer in self._tokenizers]
+        return hashlib.sha256(b"".join(lines + models)).hexdigest()
+
+    def _chunks(self, report: Report | None = None, seed: int = 0) -> Iterator[tuple[Ids, Ids]]:
+        """Yield the ids of about a thousand pairs at a time, with start and end tokens."""
+        pairs = self.data.pairs(self.split, report)
+        chunks = iter(lambda: list(itertools.islice(pairs, CHUNK_SIZE)), [])
+        for number, chunk in enumerate(chunks):
+            texts = ([pair.source for pair in chunk], [pair.target for pair in chunk])
+            seeds = (
+                np.random.SeedSequence((seed, number)).generate_state(2).tolist()
+                if self._sampling
+                else (0, 0)
+            )
+            source_ids, target_ids = (
+                tokenizer.encode(side, self._sampling, side_seed)
+                for tokenizer, side, side_seed in zip(self._tokenizers, texts, seeds, strict=True)
+            )
+            sources = [[*ids, END_ID] for ids in source_ids]
+            targets = [[START_ID, *ids, END_ID] for ids in target_ids]
+            fits = [
+                max(self._input_lengths(len(source), len(target))) <= self.max_length
+                for source, target in zip(sources, targets, strict=True)
+            ]
+            for pair in itertools.compress(chunk, map(operator.not_, fits)):
+                if report is not None:
+                    report.drop(f"over {self.max_length} tokens", pair.where)
+            yield list(itertools.compress(sources, fits)), list(itertools.compress(targets, fits))
+
+    def _encode(
+        self, report: Report | None = None, random: np.random.Generator | None = None
+    ) -> Iterator[Shard]:
+        """Yield all pairs in the order of the data; `random` seeds the subword sampling."""
+        seed = 0 if random is None else int(random.integers(2**31))
+        chunks = (tuple(map(Rows.of, sides)) for sides in self._chunks(report, seed))
+        while parts := list(itertools.islice(chunks, SHARD_SIZE // CHUNK_SIZE)):
+            yield join_shards(parts)
 
     def _pass(self, number: int) -> Iterator[Batch]:
         """Yield the batches of one pass over the data."""
@@ -282,7 +324,7 @@ class TokenBatches:
     def _buffers(self, report: Report | None, random: np.random.Generator) -> Iterator[Shard]:
         """Yield the pairs of a pass in buffers. The pairs of a buffer are shuffled together."""
         buffer: list[Shard] = []
-        for shard in self._pairs.shards(report, random if self.shuffle else None):
+        for shard in self._shards(report, random if self.shuffle else None):
             buffer.append(shard)
             if sum(len(part[0]) for part in buffer) >= BUFFERED_PAIRS:
                 yield join_shards(buffer)

@@ -25,10 +25,7 @@ class Survey(NamedTuple):
 
     @property
     def trained_tokens(self) -> int:
-        """The number of tokens for measuring speed.
-
-        These are the target tokens, or the source tokens if the targets are labels.
-        """
+        """The number of target tokens, or of source tokens if the targets are labels."""
         return self.target_tokens or self.source_tokens
 
     @property
@@ -51,10 +48,7 @@ class Share(NamedTuple):
 
 
 def bucket_lengths(max_length: int) -> list[int]:
-    """Return the lengths that sequences are padded to, up to `max_length`.
-
-    The first lengths are 8, 10 and 12. Each further length is about a fifth longer.
-    """
+    """Return the lengths to pad to: 8, 10, 12, then each about a fifth longer."""
     lengths = [min(8, max_length)]
     while lengths[-1] < max_length:
         longer = max(lengths[-1] + 2, lengths[-1] * 6 // 5)
@@ -71,17 +65,22 @@ def plan(
     tokens per batch and side, padding included. `random` shuffles pairs of the same lengths, and
     the batches. A batch is the indices of its pairs.
     """
-    order = _by_length(sides, random)
+    first, last = sides[0], sides[-1]
+    ties = np.arange(len(first)) if random is None else random.random(len(first))
+    # The order of the first side's lengths alternates between ascending and descending, so that no
+    # batch spans their whole range.
+    keys = (ties, first) if len(sides) == 1 else (ties, np.where(last % 2, first, -first), last)
+    order = np.lexsort(keys)
     longest = np.maximum.reduce(sides)[order]
     batches: list[np.ndarray] = []
-    first = width = 0
+    begin = width = 0
     for index, length in enumerate(longest.tolist()):
         width = max(width, length)
-        if (index + 1 - first) * width > budget:
-            batches.append(order[first:index])
-            first = index
+        if (index + 1 - begin) * width > budget:
+            batches.append(order[begin:index])
+            begin = index
             width = length
-    return _shuffle([*batches, order[first:]] if len(order) else [], random)
+    return _shuffle([*batches, order[begin:]] if len(order) else [], random)
 
 
 def plan_few_shapes(
@@ -90,11 +89,10 @@ def plan_few_shapes(
     budget: int,
     random: np.random.Generator | None = None,
 ) -> list[np.ndarray]:
-    """Group pairs of the same bucket into batches of `budget // bucket` pairs.
+    """Group pairs of the same bucket into batches of at most `budget // bucket` pairs; see `plan`.
 
     `lengths` (N,) are those of the longer side of each pair, and `buckets` the lengths to pad to,
-    ascending, of which the last one must be at least `max(lengths)`. The last batch of a bucket may
-    have fewer pairs. See `plan`.
+    ascending.
     """
     batches: list[np.ndarray] = []
     bucket_of_pair = np.searchsorted(buckets, lengths)
@@ -110,19 +108,6 @@ def plan_few_shapes(
 def round_up(count: int, multiple: int) -> int:
     """Return the smallest multiple of `multiple` that is at least `count`."""
     return math.ceil(count / multiple) * multiple
-
-
-def _by_length(sides: Sequence[np.ndarray], random: np.random.Generator | None) -> np.ndarray:
-    """Return the indices of the pairs, sorted by the lengths of the last and the first side.
-
-    The order of the first side's lengths alternates between ascending and descending, so that no
-    batch spans their whole range.
-    """
-    ties = np.arange(len(sides[0])) if random is None else random.random(len(sides[0]))
-    if len(sides) == 1:
-        return np.lexsort((ties, sides[0]))
-    first, last = sides
-    return np.lexsort((ties, np.where(last % 2, first, -first), last))
 
 
 def _shuffle(batches: list[np.ndarray], random: np.random.Generator | None) -> list[np.ndarray]:

@@ -1,24 +1,19 @@
-"""The text pairs of a split as ids, which are encoded in chunks and cached on disk."""
+"""Text pairs as ids: sequences of different lengths, in memory and in a cache on disk."""
 
 import dataclasses
-import hashlib
 import itertools
 import json
-import operator
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Protocol, Self, TypeAlias
+from typing import Protocol, Self, TypeAlias
 
 import numpy as np
 
 from tfk_transformer.atomic_write import atomic_write
 from tfk_transformer.config.small_files import read_json_object
-from tfk_transformer.constants import END_ID, START_ID
-from tfk_transformer.datasets import Report, Source
+from tfk_transformer.datasets import Report
 
-CHUNK_SIZE = 1024  # pairs that are encoded together
-SHARD_SIZE = 32_768  # pairs
 META = "cache.json"  # the file of a cache that describes it
 
 Ids = list[list[int]]
@@ -59,10 +54,7 @@ class Rows:
         return self.ids[self.ends[index - 1] if index else 0 : self.ends[index]]
 
     def padded(self, indices: Iterable[int], shape: tuple[int, int]) -> np.ndarray:
-        """Return the sequences at `indices` as int32 of `shape`.
-
-        They are padded with zeros on the right and with rows of zeros.
-        """
+        """Return the sequences at `indices` as int32 of `shape`, with zeros right and below."""
         batch = np.zeros(shape, np.int32)
         for row, index in zip(batch, indices, strict=False):
             sequence = self[index]
@@ -72,30 +64,17 @@ class Rows:
     def save(self, stem: Path) -> None:
         """Write STEM.ids.npy, with ids of 16 bits if all of them fit, and STEM.ends.npy."""
         small = not len(self.ids) or self.ids.max() <= np.iinfo(np.uint16).max
-        np.save(
-            stem.with_name(f"{stem.name}.ids.npy"),
-            self.ids.astype(np.uint16 if small else np.int32),
-        )
-        np.save(stem.with_name(f"{stem.name}.ends.npy"), self.ends)
+        np.save(f"{stem}.ids.npy", self.ids.astype(np.uint16 if small else np.int32))
+        np.save(f"{stem}.ends.npy", self.ends)
 
     @classmethod
     def load(cls, stem: Path) -> Self:
         """Open the files that `save` wrote; ids are read from disk when they are used."""
-        return cls(
-            *(
-                np.load(stem.with_name(f"{stem.name}.{part}.npy"), mmap_mode="r")
-                for part in ("ids", "ends")
-            )
-        )
+        return cls(*(np.load(f"{stem}.{part}.npy", mmap_mode="r") for part in ("ids", "ends")))
 
 
 # A part of the encoded pairs: their sources and their targets.
 Shard: TypeAlias = tuple[Rows, Rows]
-
-
-def shard_of(sources: Ids, targets: Ids) -> Shard:
-    """Return encoded pairs as a shard."""
-    return Rows.of(sources), Rows.of(targets)
 
 
 def join_shards(shards: Sequence[Shard]) -> Shard:
@@ -115,75 +94,18 @@ class TextEncoder(Protocol):
         """Return the ids of each text, without start and end tokens."""
 
 
-@dataclasses.dataclass(frozen=True)
-class PairEncoder:
-    """Encode the pairs of one split."""
-
-    data: Source
-    split: str
-    tokenizers: tuple[TextEncoder, TextEncoder]  # of the source side and of the target side
-    max_length: int  # longer pairs are dropped and counted
-    # Returns the lengths of a pair in the model's inputs, given the number of tokens of its source
-    # with the end token, and of its target with start and end tokens.
-    lengths: Callable[[int, int], tuple[int, ...]]
-    layout: str  # names the function `lengths` in the fingerprint of a cache
-    sampling: float  # of both sides, see `SubwordTokenizer.encode`
-
-    def chunks(self, report: Report | None = None, seed: int = 0) -> Iterator[tuple[Ids, Ids]]:
-        """Yield the ids of about a thousand pairs at a time.
-
-        Sources have the end token, and targets have start and end tokens.
-        """
-        pairs = self.data.pairs(self.split, report)
-        chunks = iter(lambda: list(itertools.islice(pairs, CHUNK_SIZE)), [])
-        for number, chunk in enumerate(chunks):
-            texts = ([pair.source for pair in chunk], [pair.target for pair in chunk])
-            seeds = (
-                np.random.SeedSequence((seed, number)).generate_state(2).tolist()
-                if self.sampling
-                else (0, 0)
-            )
-            source_ids, target_ids = (
-                tokenizer.encode(side, self.sampling, side_seed)
-                for tokenizer, side, side_seed in zip(self.tokenizers, texts, seeds, strict=True)
-            )
-            sources = [[*ids, END_ID] for ids in source_ids]
-            targets = [[START_ID, *ids, END_ID] for ids in target_ids]
-            fits = [
-                max(self.lengths(len(s), len(t))) <= self.max_length
-                for s, t in zip(sources, targets, strict=True)
-            ]
-            for pair in itertools.compress(chunk, map(operator.not_, fits)):
-                if report is not None:
-                    report.drop(f"over {self.max_length} tokens", pair.where)
-            yield list(itertools.compress(sources, fits)), list(itertools.compress(targets, fits))
-
-    def shards(
-        self, report: Report | None = None, random: np.random.Generator | None = None
-    ) -> Iterator[Shard]:
-        """Yield all pairs in the order of the data; `random` seeds the subword sampling."""
-        seed = 0 if random is None else int(random.integers(2**31))
-        chunks = (shard_of(sources, targets) for sources, targets in self.chunks(report, seed))
-        while parts := list(itertools.islice(chunks, SHARD_SIZE // CHUNK_SIZE)):
-            yield join_shards(parts)
-
-
 class PairCache:
     """Encode the pairs of a split in the first pass, and read their ids from a folder afterwards.
 
-    The first pass writes the folder atomically. A folder with other data is refused, and an encoder
-    that samples subwords, which gives other ids in each pass.
+    The first pass writes the folder atomically. A folder with other `contents` is refused.
     """
 
-    def __init__(self, folder: str | Path, encoder: PairEncoder):
-        if encoder.sampling:
-            raise ValueError(
-                "cache: expected the same subwords in every pass, got subword sampling; leave out "
-                "the cache or set the sampling to 0."
-            )
+    def __init__(
+        self, folder: str | Path, contents: str, encode: Callable[[Report], Iterable[Shard]]
+    ):
         self.folder = Path(folder)
-        self.encoder = encoder
-        self.contents = fingerprint(encoder)
+        self.contents = contents
+        self.encode = encode
         if not os.path.lexists(self.folder):
             return
         if not (self.folder / META).is_file():
@@ -191,7 +113,7 @@ class PairCache:
                 "cache: expected a folder that a training run wrote, or a new one, got "
                 f"{self.folder} without {META}; name another folder."
             )
-        if self._meta().get("contents") != self.contents:
+        if read_json_object(self.folder / META).get("contents") != contents:
             raise ValueError(
                 f"cache: {self.folder} holds other data, another split or other subwords; name "
                 "another folder, or remove this one."
@@ -203,7 +125,7 @@ class PairCache:
         """Yield all pairs; `random` shuffles the shards."""
         if not self.folder.exists():
             self._write()
-        meta = self._meta()
+        meta = read_json_object(self.folder / META)
         if report is not None:
             report.restore(meta["dropped"])
         count = meta["shards"]
@@ -218,24 +140,9 @@ class PairCache:
         count = 0
         with atomic_write(self.folder) as new:
             new.mkdir()
-            for shard in self.encoder.shards(report):
+            for shard in self.encode(report):
                 for number, side in enumerate(shard):
                     side.save(new / f"{count:05d}.{number}")
                 count += 1
             meta = {"contents": self.contents, "shards": count, "dropped": report.to_dict()}
             (new / META).write_text(json.dumps(meta), encoding="utf-8")
-
-    def _meta(self) -> dict[str, Any]:
-        return read_json_object(self.folder / META)
-
-
-def fingerprint(encoder: PairEncoder) -> str:
-    """Return a hash of everything that the ids depend on, except the texts.
-
-    These are the name of the data, the split, the maximum length, the layout and the tokenizers.
-    Caches on disk contain this hash, so its input must not change from version to version.
-    """
-    parts = (encoder.data.name, encoder.split, encoder.max_length, encoder.layout)
-    lines = [f"{part}\n".encode() for part in parts]
-    models = [tokenizer.model for tokenizer in encoder.tokenizers]
-    return hashlib.sha256(b"".join(lines + models)).hexdigest()

@@ -20,14 +20,10 @@ _LABELS_SHOWN = 10
 
 
 class Labels:
-    """The labels of a classifier: the class of a text is the index of its label.
-
-    Args:
-        model: the labels as UTF-8 JSON, as `labels.json` in a bundle.
-    """
+    """The labels of a classifier: the class of a text is the index of its label."""
 
     def __init__(self, model: bytes):
-        self.model = model
+        self.model = model  # UTF-8 JSON, as `labels.json` in a bundle
         self.names: list[str] = json.loads(model)
         self._classes = {name: number for number, name in enumerate(self.names)}
 
@@ -57,10 +53,7 @@ class Labels:
         return len(self.names)
 
     def encode(self, texts: Sequence[str], sampling: float = 0.0, seed: int = 0) -> Ids:
-        """Return the class of each label, as a sequence of one id.
-
-        `sampling` and `seed` have no effect.
-        """
+        """Return the class of each label, as a sequence of one id."""
         labels = [text.strip() for text in texts]
         for label in labels:
             if label not in self._classes:
@@ -75,8 +68,6 @@ class Labels:
 
 class LabelledBatches(TokenBatches):
     """Batches of texts with labels, for a `Classifier`.
-
-    The source side of a pair is the text, and the target side is the label.
 
     A batch is `(ids (B, S), classes (B,), weights (B,))`: int32 tokens of the texts with the end
     token, int32 classes, and float32 sample weights, which are 1 for texts and 0 for rows of

@@ -1,8 +1,4 @@
-"""A shortlist: for each source token, the probable target tokens, learned from text pairs.
-
-A search that chooses only among the candidates of its source computes the logits of a small part of
-the vocabulary (arXiv:1412.2007).
-"""
+"""A shortlist: for each source token, the probable target tokens (arXiv:1412.2007)."""
 
 import itertools
 from collections.abc import Iterable, Iterator
@@ -39,7 +35,7 @@ class Shortlist(NamedTuple):
 
 
 def shortlist_metadata(shortlist: Shortlist | None) -> dict[str, dict[str, int]]:
-    """Return the metadata of a shortlist in exported files; empty without a shortlist."""
+    """Return the metadata of a shortlist, if any, in exported files."""
     if shortlist is None:
         return {}
     return {
@@ -49,17 +45,6 @@ def shortlist_metadata(shortlist: Shortlist | None) -> dict[str, dict[str, int]]
             "for_a_source_token": shortlist.likely.shape[1],
         }
     }
-
-
-class _TokenPairs(NamedTuple):
-    """All pairs of a source token and a target token of the same text pair."""
-
-    # int64 (K,), the different pairs, ascending: source token * target_vocab_size + target token.
-    unique: np.ndarray
-    pair_index: np.ndarray  # int32 (N,), the index in `unique` of each pair
-    position: np.ndarray  # int32 (N,), the position of each pair's target token in all texts
-    frequency: np.ndarray  # int64 (target_vocab_size,), the number of occurrences of target tokens
-    sentences: int
 
 
 def learn_shortlist(
@@ -80,18 +65,30 @@ def learn_shortlist(
     Raises:
         ValueError: if `pairs` is empty.
     """
-    token_pairs = _read(pairs, source_tokenizer, target_tokenizer, max_token_pairs)
-    frequent = np.argsort(-token_pairs.frequency, kind="stable")[:common]
-    always = np.union1d(np.arange(UNKNOWN_ID + 1), frequent[token_pairs.frequency[frequent] > 0])
-    translations = _best(token_pairs, always, source_tokenizer.vocab_size, likely)
+    codes, positions, frequency, sentences = _read(
+        pairs, source_tokenizer, target_tokenizer, max_token_pairs
+    )
+    unique, index = np.unique(codes, return_inverse=True)
+    del codes  # to save memory
+    sources, targets = np.divmod(unique, len(frequency))
+    probabilities = _probabilities(sources, index.astype("int32"), positions)
+    frequent = np.argsort(-frequency, kind="stable")[:common]
+    always = np.union1d(np.arange(UNKNOWN_ID + 1), frequent[frequency[frequent] > 0])
+    selected = np.flatnonzero(~np.isin(targets, always))
+    order = selected[np.lexsort((-probabilities[selected], sources[selected]))]
+    sources, targets = sources[order], targets[order]
+    rank = np.arange(len(sources)) - np.searchsorted(sources, sources)
+    best = np.zeros((source_tokenizer.vocab_size, likely), "int64")
+    is_likely = rank < likely
+    best[sources[is_likely], rank[is_likely]] = targets[is_likely]
     # Control tokens have no text, and their copy is padding.
-    targets = {piece: token for token, piece in enumerate(target_tokenizer.pieces()) if piece}
-    copies = [targets.get(piece, PAD_ID) for piece in source_tokenizer.pieces()]
+    ids = {piece: token for token, piece in enumerate(target_tokenizer.pieces()) if piece}
+    copies = [ids.get(piece, PAD_ID) for piece in source_tokenizer.pieces()]
     return Shortlist(
         always.astype("int32"),
-        np.column_stack([copies, translations]).astype("int32"),
-        target_tokenizer.vocab_size,
-        token_pairs.sentences,
+        np.column_stack([copies, best]).astype("int32"),
+        len(frequency),
+        sentences,
     )
 
 
@@ -100,13 +97,19 @@ def _read(
     source_tokenizer: SubwordTokenizer,
     target_tokenizer: SubwordTokenizer,
     max_token_pairs: int,
-) -> _TokenPairs:
-    codes = []
-    positions = []
-    frequency = np.zeros(target_tokenizer.vocab_size, "int64")
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, int]:
+    """Return all N pairs of a source and a target token of the same text pair, and counts.
+
+    These are the codes, source token * target_vocab_size + target token, int64 (N,), the positions
+    of the target tokens in all texts, int32 (N,), the number of occurrences of each target token,
+    int64 (target_vocab_size,), and the number of text pairs.
+    """
+    target_size = target_tokenizer.vocab_size
+    codes, positions = [], []
+    frequency = np.zeros(target_size, "int64")
     num_pairs = num_targets = 0
     for source, target in _encode(pairs, source_tokenizer, target_tokenizer):
-        codes.append((source[None, :] * target_tokenizer.vocab_size + target[:, None]).ravel())
+        codes.append((source[None, :] * target_size + target[:, None]).ravel())
         target_positions = np.arange(num_targets, num_targets + len(target), dtype="int32")
         positions.append(np.repeat(target_positions, len(source)))
         np.add.at(frequency, target, 1)
@@ -114,16 +117,11 @@ def _read(
         num_targets += len(target)
         if num_pairs >= max_token_pairs:
             break
-    sentences = len(codes)
-    if not sentences:
+    if not codes:
         raise ValueError(
             "shortlist: expected text pairs to learn it from, got none; see docs/data.md."
         )
-    all_codes = np.concatenate(codes)
-    all_positions = np.concatenate(positions)
-    del codes, positions  # before the largest arrays are made
-    unique, pair_index = np.unique(all_codes, return_inverse=True)
-    return _TokenPairs(unique, pair_index.astype("int32"), all_positions, frequency, sentences)
+    return np.concatenate(codes), np.concatenate(positions), frequency, len(codes)
 
 
 def _encode(
@@ -138,33 +136,16 @@ def _encode(
             yield np.unique(np.array(source, "int64")), np.array(target, "int64")
 
 
-def _best(
-    token_pairs: _TokenPairs, always: np.ndarray, source_vocab_size: int, likely: int
-) -> np.ndarray:
-    """Return the best translations of each source token, int64 (source_vocab_size, likely).
+def _probabilities(sources: np.ndarray, index: np.ndarray, positions: np.ndarray) -> np.ndarray:
+    """Return the translation probabilities of K different token pairs, float64 (K,).
 
-    The tokens in `always` are left out.
+    `sources` (K,) are their source tokens. `index` and `positions` (N,) are, for each occurrence of
+    a pair, its index among them, and the position of its target token.
     """
-    sources, targets = np.divmod(token_pairs.unique, len(token_pairs.frequency))
-    probabilities = _probabilities(token_pairs, sources, source_vocab_size)
-    selected = np.flatnonzero(~np.isin(targets, always))
-    order = selected[np.lexsort((-probabilities[selected], sources[selected]))]
-    sources, targets = np.divmod(token_pairs.unique[order], len(token_pairs.frequency))
-    rank = np.arange(len(sources)) - np.searchsorted(sources, sources)
-    best = np.zeros((source_vocab_size, likely), "int64")
-    is_likely = rank < likely
-    best[sources[is_likely], rank[is_likely]] = targets[is_likely]
-    return best
-
-
-def _probabilities(
-    token_pairs: _TokenPairs, sources: np.ndarray, source_vocab_size: int
-) -> np.ndarray:
-    """Return the translation probabilities of the unique pairs, float64 (K,)."""
-    probability = np.ones(len(token_pairs.unique))
+    probability = np.ones(len(sources))
     for _ in range(EM_ITERATIONS):
-        weight = probability[token_pairs.pair_index]
-        share = weight / np.bincount(token_pairs.position, weight)[token_pairs.position]
-        expected = np.bincount(token_pairs.pair_index, share)
-        probability = expected / np.bincount(sources, expected, source_vocab_size)[sources]
+        weight = probability[index]
+        share = weight / np.bincount(positions, weight)[positions]
+        expected = np.bincount(index, share)
+        probability = expected / np.bincount(sources, expected)[sources]
     return probability

@@ -2,8 +2,8 @@
 
 import re
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from tfk_transformer.config.words import nearest
@@ -12,6 +12,7 @@ from tfk_transformer.text.languages import Languages, is_language
 FORMS = "numbers:en-de, addition:2, files:SOURCE,TARGET, folder:DIR:de-en or tfds:NAME:pt-en"
 USUAL_SPLITS = ("train", "validation", "test")
 EMPTY_SIDE = "with an empty side"
+LOCATIONS_SHOWN = 3  # of each reason in a report
 
 
 class Pair(NamedTuple):
@@ -22,21 +23,6 @@ class Pair(NamedTuple):
     where: str
 
 
-@dataclass
-class Occurrences:
-    """The number of occurrences of a problem, and the first few locations."""
-
-    count: int = 0
-    locations: list[str] = field(default_factory=list)
-    shown: int = 3  # the maximum number of locations
-
-    def add(self, where: str) -> None:
-        """Count one occurrence."""
-        self.count += 1
-        if self.count <= self.shown:
-            self.locations.append(where)
-
-
 class Report:
     """Count the dropped pairs by reason, with the first few locations of each.
 
@@ -44,7 +30,8 @@ class Report:
     """
 
     def __init__(self) -> None:
-        self._drops: dict[str, Occurrences] = {}
+        self._counts: Counter[str] = Counter()
+        self._locations: dict[str, list[str]] = {}
 
     def drop(self, reason: str, where: str) -> None:
         """Count one dropped pair.
@@ -53,34 +40,36 @@ class Report:
             reason: a phrase that follows "dropped 2 pairs", such as "with an empty side".
             where: the location of the pair, `Pair.where`.
         """
-        self._drops.setdefault(reason, Occurrences()).add(where)
+        self._counts[reason] += 1
+        locations = self._locations.setdefault(reason, [])
+        if len(locations) < LOCATIONS_SHOWN:
+            locations.append(where)
 
     @property
     def dropped(self) -> int:
         """The total number of dropped pairs."""
-        return sum(drops.count for drops in self._drops.values())
+        return self._counts.total()
 
     def lines(self) -> list[str]:
         """Return one line per reason, such as "dropped 2 pairs with an empty side (de.train.txt:17,
         en.train.txt:40)".
         """
         lines = []
-        for reason, drops in self._drops.items():
-            pairs = "pair" if drops.count == 1 else "pairs"
-            more = drops.count - len(drops.locations)
-            locations = [*drops.locations, f"… and {more} more"] if more > 0 else drops.locations
-            lines.append(f"dropped {drops.count} {pairs} {reason} ({', '.join(locations)})")
+        for reason, (count, shown) in self.to_dict().items():
+            pairs = "pair" if count == 1 else "pairs"
+            more = count - len(shown)
+            locations = [*shown, f"… and {more} more"] if more > 0 else shown
+            lines.append(f"dropped {count} {pairs} {reason} ({', '.join(locations)})")
         return lines
 
     def to_dict(self) -> dict[str, tuple[int, list[str]]]:
         """Return the count and the first locations by reason, for `restore`."""
-        return {reason: (drops.count, drops.locations) for reason, drops in self._drops.items()}
+        return {reason: (self._counts[reason], shown) for reason, shown in self._locations.items()}
 
     def restore(self, drops: Mapping[str, tuple[int, list[str]]]) -> None:
         """Add the counts and locations that `to_dict` returned."""
-        self._drops.update(
-            {reason: Occurrences(count, locations) for reason, (count, locations) in drops.items()}
-        )
+        for reason, (count, locations) in drops.items():
+            self._counts[reason], self._locations[reason] = count, locations
 
 
 class Source(ABC):
@@ -107,10 +96,7 @@ class Source(ABC):
 
     @abstractmethod
     def _read(self, split: str) -> Iterator[Pair]:
-        """Return an iterator over all pairs of a split, including pairs with an empty side.
-
-        Data that can be checked is checked before the iteration.
-        """
+        """Return an iterator over all pairs of a split, including pairs with an empty side."""
 
     def pairs(self, split: str, report: Report | None = None) -> Iterator[Pair]:
         """Return an iterator over the pairs of a split.
@@ -131,6 +117,7 @@ class Source(ABC):
                 f"'{split}'; choose one of them, or add the split to the data."
                 f"{nearest(split, self.splits)}"
             )
+        # Data that can be checked is checked now, before the iteration.
         return _drop_empty(self._read(split), report or Report())
 
 

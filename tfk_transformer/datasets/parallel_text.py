@@ -15,7 +15,6 @@ from pathlib import Path
 
 from tfk_transformer.datasets.pairs import (
     USUAL_SPLITS,
-    Occurrences,
     Pair,
     Source,
     name_and_languages,
@@ -29,10 +28,7 @@ FilePair = tuple[Path, Path]
 
 
 class ParallelText(Source):
-    """Two files for each split: line N of both files is pair N.
-
-    Files are checked once, before they are read.
-    """
+    """Two files for each split, checked once before they are read: line N of both is pair N."""
 
     def __init__(
         self,
@@ -53,7 +49,15 @@ class ParallelText(Source):
     def _read(self, split: str) -> Iterator[Pair]:
         files = self._files[split]
         if files not in self._checked:
-            _check_parallel(*files)
+            source, target = files
+            source_count, source_problems = _check_file(source)
+            target_count, target_problems = _check_file(target)
+            problems = source_problems + target_problems
+            if None not in (source_count, target_count) and source_count != target_count:
+                problems.append(
+                    f"unequal line counts: {source} has {source_count}, {target} has {target_count}"
+                )
+            _refuse(problems)
             self._checked.add(files)
         return _pairs(*files)
 
@@ -71,8 +75,7 @@ def files_source(spec: str, rest: str) -> ParallelText:
 def folder_source(spec: str, rest: str) -> ParallelText:
     """Return the source for `folder:`, a folder and two languages.
 
-    A file in either language makes a split. A split that has a file in only one language is refused
-    when its pairs are read.
+    A split that has a file in only one language is refused when its pairs are read.
     """
     name, source, target = name_and_languages(spec, rest)
     folder = Path(name).expanduser()
@@ -112,7 +115,6 @@ def _split_files(folder: Path) -> dict[str, dict[str, Path]]:
 
 
 def _pairs(source_path: Path, target_path: Path) -> Iterator[Pair]:
-    """Yield the pairs of two files, in which `_check_parallel` found no problems."""
     same_name = source_path.name == target_path.name
     line_pairs = zip(_raw_lines(source_path), _raw_lines(target_path), strict=True)
     for number, (raw_source, raw_target) in enumerate(line_pairs, start=1):
@@ -120,18 +122,6 @@ def _pairs(source_path: Path, target_path: Path) -> Iterator[Pair]:
         # If only the target is empty, the location is in the target file.
         path = target_path if source.strip() and not target.strip() else source_path
         yield Pair(source, target, f"{path if same_name else path.name}:{number}")
-
-
-def _check_parallel(source: Path, target: Path) -> None:
-    """Read both files once, line by line, and refuse them with all their problems."""
-    source_count, source_problems = _check_file(source)
-    target_count, target_problems = _check_file(target)
-    problems = source_problems + target_problems
-    if None not in (source_count, target_count) and source_count != target_count:
-        problems.append(
-            f"unequal line counts: {source} has {source_count}, {target} has {target_count}"
-        )
-    _refuse(problems)
 
 
 def _refuse(problems: list[str]) -> None:
@@ -152,31 +142,29 @@ def _check_file(path: Path) -> tuple[int | None, list[str]]:
     # A pipe can be read only once, but the pairs are read again after this check.
     if path.exists() and not path.is_file():
         return None, [f"{path}: not a regular file"]
-    bad = Occurrences(shown=_BAD_LINES_SHOWN)  # lines that are not UTF-8
-    line_count = 0
+    bad: list[str] = []  # the first lines that are not UTF-8
+    bad_count = line_count = 0
     failure = ""
     try:
         for line_count, line in enumerate(_raw_lines(path), start=1):
             try:
                 line.decode("utf-8")
             except UnicodeDecodeError:
-                bad.add(f"{path}:{line_count}")
-    except (OSError, EOFError, zlib.error) as error:
-        failure = _reading_problem(path, line_count, error)
+                bad_count += 1
+                if len(bad) < _BAD_LINES_SHOWN:
+                    bad.append(f"{path}:{line_count}")
+    except FileNotFoundError:
+        failure = f"{path}: not found"
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+        failure = f"{path}: corrupt gzip after line {line_count} ({error})"
+    except OSError as error:
+        failure = f"{path}: {error.strerror or error}"
     problems: list[str] = []
-    if bad.count:
-        lines = "line" if bad.count == 1 else "lines"
-        more = bad.count - len(bad.locations)
-        locations = ", ".join(bad.locations) + (f" … and {more} more" if more else "")
-        problems = [f"{bad.count} {lines} not UTF-8 ({locations}); convert with iconv"]
+    if bad:
+        lines = "line" if bad_count == 1 else "lines"
+        more = bad_count - len(bad)
+        locations = ", ".join(bad) + (f" … and {more} more" if more else "")
+        problems = [f"{bad_count} {lines} not UTF-8 ({locations}); convert with iconv"]
     if failure:
         return None, [*problems, failure]
     return line_count, problems if line_count else [f"{path}: empty"]
-
-
-def _reading_problem(path: Path, lines_read: int, error: Exception) -> str:
-    if isinstance(error, FileNotFoundError):
-        return f"{path}: not found"
-    if isinstance(error, (gzip.BadGzipFile, EOFError, zlib.error)):
-        return f"{path}: corrupt gzip after line {lines_read} ({error})"
-    return f"{path}: {getattr(error, 'strerror', None) or error}"

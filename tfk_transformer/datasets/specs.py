@@ -1,14 +1,19 @@
 """Sources of text pairs from a data spec, a string such as "numbers:en-de", or from memory."""
 
-from collections.abc import Callable, Iterable, Mapping
+import hashlib
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from tfk_transformer.config.words import nearest
-from tfk_transformer.datasets.addition import AdditionSource
-from tfk_transformer.datasets.memory import memory_source
-from tfk_transformer.datasets.numbers import NumberSource
-from tfk_transformer.datasets.pairs import Source, spec_error
+from tfk_transformer.datasets.numbers import AdditionSource, NumberSource
+from tfk_transformer.datasets.pairs import USUAL_SPLITS, Pair, Source, spec_error
 from tfk_transformer.datasets.parallel_text import files_source, folder_source
+from tfk_transformer.datasets.tfds_source import TfdsSource
+
+_LANGUAGE = re.compile(r"[a-z]{2,3}(_\w+)?")
+_SHOWN_CHARACTERS = 60  # of a value in an error message
 
 
 def load(spec: str | Source | Mapping[str, Any] | Iterable[Any]) -> Source:
@@ -39,7 +44,7 @@ def load(spec: str | Source | Mapping[str, Any] | Iterable[Any]) -> Source:
     if isinstance(spec, Source):
         return spec
     if not isinstance(spec, str):
-        return memory_source(spec)
+        return _memory_source(spec)
     scheme, colon, rest = spec.partition(":")
     if scheme not in _SOURCES:
         raise spec_error(spec, f"unknown kind '{scheme}'.{nearest(scheme, _SOURCES)}")
@@ -48,11 +53,74 @@ def load(spec: str | Source | Mapping[str, Any] | Iterable[Any]) -> Source:
     return _SOURCES[scheme](spec, rest)
 
 
-def _tfds_source(spec: str, rest: str) -> Source:
-    # This import is here so that all other sources work without TFDS and TensorFlow.
-    from tfk_transformer.datasets.tfds_source import TfdsSource
+class MemoryPairs(Source):
+    """Pairs in memory, the same ones in each split.
 
-    return TfdsSource(spec, rest)
+    The name is a hash of the texts, so that a cache of other pairs is refused.
+    """
+
+    splits = USUAL_SPLITS
+
+    def __init__(
+        self, pairs: list[tuple[str, str]], source_language: str = "", target_language: str = ""
+    ):
+        digest = hashlib.sha256()
+        for pair in pairs:
+            digest.update(json.dumps(pair).encode())
+        super().__init__(f"pairs:{digest.hexdigest()[:16]}", source_language, target_language)
+        self._pairs = pairs
+
+    def _read(self, split: str) -> Iterator[Pair]:
+        for number, (source, target) in enumerate(self._pairs, start=1):
+            yield Pair(source, target, f"pair {number}")
+
+
+def _memory_source(data: Any) -> MemoryPairs:
+    """Return the source for pairs of texts, or two columns whose names may be languages."""
+    if isinstance(data, Mapping) or hasattr(data, "columns"):
+        return _source_of_columns(data)
+    if not isinstance(data, Iterable):
+        raise ValueError(
+            f"data: expected a spec such as numbers:en-de, or pairs of texts, got {_shown(data)}."
+        )
+    return MemoryPairs([_checked(number, row) for number, row in enumerate(data, start=1)])
+
+
+def _source_of_columns(table: Any) -> MemoryPairs:
+    names = list(table if isinstance(table, Mapping) else table.columns)
+    if len(names) != 2:
+        raise ValueError(
+            "data: expected two columns, sources and targets, got "
+            f"{', '.join(map(str, names)) or 'none'}; select two, such as "
+            "frame[['source', 'target']]."
+        )
+    sources, targets = (list(table[name]) for name in names)
+    if len(sources) != len(targets):
+        raise ValueError(
+            f"data: expected columns of the same length, got {len(sources)} sources and "
+            f"{len(targets)} targets."
+        )
+    rows = enumerate(zip(sources, targets, strict=True), start=1)
+    pairs = [_checked(number, row) for number, row in rows]
+    languages = [name if _LANGUAGE.fullmatch(str(name)) else "" for name in names]
+    return MemoryPairs(pairs, *languages)
+
+
+def _checked(number: int, row: Any) -> tuple[str, str]:
+    texts = row[:2] if isinstance(row, Pair) else row
+    is_pair = isinstance(texts, tuple | list) and len(texts) == 2
+    if not is_pair or not all(isinstance(text, str) for text in texts):
+        raise ValueError(
+            f"data: expected pairs of two texts, got {_shown(row)} as pair {number}; for two "
+            "lists, pass zip(sources, targets)."
+        )
+    source, target = texts
+    return str(source), str(target)
+
+
+def _shown(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}…"
 
 
 _SOURCES: dict[str, Callable[[str, str], Source]] = {
@@ -60,5 +128,5 @@ _SOURCES: dict[str, Callable[[str, str], Source]] = {
     "addition": AdditionSource,
     "files": files_source,
     "folder": folder_source,
-    "tfds": _tfds_source,
+    "tfds": TfdsSource,
 }

@@ -1,4 +1,4 @@
-"""The source behind `tfds:NAME:pt-en`."""
+"""The source behind `tfds:NAME:pt-en`, which alone needs TFDS and TensorFlow."""
 
 import os
 import textwrap
@@ -16,10 +16,7 @@ if TYPE_CHECKING:
 
 
 class TfdsSource(Source):
-    """A TFDS translation dataset.
-
-    TFDS downloads and prepares it when its splits or pairs are first used.
-    """
+    """A TFDS translation dataset, downloaded when its splits or pairs are first used."""
 
     def __init__(self, spec: str, rest: str):
         self._dataset, source, target = name_and_languages(spec, rest)

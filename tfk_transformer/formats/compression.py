@@ -1,7 +1,7 @@
-"""Read and write compressed files. Their suffixes name the compression.
+"""Read and write compressed files, whose suffixes name the compression.
 
-Files are read as streams, and written as sequences of complete parts: gzip members or Zstandard
-frames. A file that ends after any of the parts is valid.
+They are written as sequences of complete parts, gzip members or Zstandard frames. A file that ends
+after any of the parts is valid.
 """
 
 import contextlib
@@ -16,7 +16,7 @@ ZSTANDARD = ".zst"
 
 
 def compression(path: Path) -> str:
-    """Return the suffix of a file's compression: ".gz", ".zst" or ""."""
+    """Return ".gz", ".zst" or ""."""
     suffix = path.suffix.lower()
     return suffix if suffix in (GZIP, ZSTANDARD) else ""
 

@@ -36,10 +36,8 @@ class Texts:
         return record
 
     def result_line(self, record: str | None, text: str | None, problem: str) -> str:
-        """Return the line of the output.
-
-        `record` is the line of the input, or None if it cannot be read. Without a translation,
-        `text` is None and `problem` says why.
+        """Return the line of the output. Without a translation, `text` is None and `problem` says
+        why; `record` is None if the line of the input cannot be read.
         """
         return one_line(text or "")
 
@@ -47,12 +45,11 @@ class Texts:
 class TableRows(Texts):
     r"""Columns with tabs between them. Quotes have no meaning, as in the tables of corpora.
 
-    `str.split` reads this dialect. The module `csv` without quoting refuses a "\r" in a row and
-    columns of more than 131,072 characters, and does not write rows as they were read.
+    The module `csv` without quoting refuses a "\r" in a row and columns of more than 131,072
+    characters, and does not write rows as they were read.
 
     `field` is the name of the column with the texts, if the first line has the names of the
-    columns, or otherwise the column's number from 1. `output_field` is the name of the column with
-    the translations.
+    columns, or otherwise the column's number from 1.
     """
 
     def __init__(self, field: str, output_field: str) -> None:
@@ -99,14 +96,11 @@ class TableRows(Texts):
 
 
 class JsonObjects(Texts):
-    """A JSON object in each line, with the text in the value `field`.
-
-    `output_fields` are the names of the values to add: the translation, and possibly more.
-    """
+    """A JSON object in each line, with the text in the value `field`."""
 
     def __init__(self, field: str, *output_fields: str) -> None:
         self._field = field
-        self._output_fields = output_fields
+        self._output_fields = output_fields  # to add: the translation, and possibly more
 
     def text(self, record: str) -> str:
         """Return the value with the text."""
@@ -151,8 +145,7 @@ class Line(NamedTuple):
     number: int  # from 1
     texts: tuple[str, ...] = ()
     record: str | None = None  # the whole line; the text may be a part of it
-    # Its result, or `Refused`; None: not processed so far.
-    outcome: Any = None
+    outcome: Any = None  # its result, or `Refused`; None: not processed so far
 
     @property
     def reason(self) -> str:
@@ -208,8 +201,7 @@ class LineReader:
         if (self.lines, self.sha256) != (lines, sha256):
             raise ValueError(
                 f"--resume: expected the input of the unfinished run, got {self.name}, whose first "
-                f"{lines:,} lines differ; "
-                "give the same input, or --force to start over."
+                f"{lines:,} lines differ; give the same input, or --force to start over."
             )
 
     def __iter__(self) -> Iterator[Line]:
@@ -235,12 +227,8 @@ class LineReader:
             return line._replace(outcome=Refused("texts", str(error)))
 
     def _read(self) -> Iterator[bytes]:
-        file = (
-            contextlib.nullcontext(sys.stdin.buffer)
-            if self._path is None
-            else open_decompressed(self._path)
-        )
-        with file as lines:
+        path = self._path
+        with open_decompressed(path) if path else contextlib.nullcontext(sys.stdin.buffer) as lines:
             for data in lines:
                 self.lines += 1
                 self._digest.update(data)

@@ -14,10 +14,7 @@ from tfk_transformer.formats.lines import Line
 
 
 class UnfinishedRun(NamedTuple):
-    """The progress of a run. Everything that is counted here is on the disk.
-
-    It is a small file next to the output, which `--resume` reads.
-    """
+    """The progress of a run, a small file next to the output. What it counts is on the disk."""
 
     run: dict[str, Any]  # everything that the results depend on, by name
     lines: int = 0  # lines of the input that were read
@@ -29,10 +26,8 @@ class UnfinishedRun(NamedTuple):
     report_size: int = 0  # bytes of the report of bad lines
 
     def check_run(self, run: dict[str, Any]) -> None:
-        """Refuse to continue this run with another model or other settings.
-
-        Only `on_error` may change, and only from `stop`, with which no line was bad.
-        """
+        """Refuse to continue this run with another model or other settings."""
+        # `on_error` may change from `stop`, with which no line was bad.
         free = {"on_error"} if self.run.get("on_error") == "stop" else set()
         differences = [
             f"{name} {_abbreviate(run.get(name))}, was {_abbreviate(self.run.get(name))}"
@@ -114,7 +109,14 @@ class OutputFile:
     def __enter__(self) -> "OutputFile":
         self.path.parent.mkdir(parents=True, exist_ok=True)
         if self._begun:
-            self._check_sizes()
+            sizes = ((self.partial, self.done.size), (self.report, self.done.report_size))
+            for path, size in sizes:
+                actual = path.stat().st_size if path.exists() else 0
+                if actual < size:
+                    raise ValueError(
+                        f"{path}: expected at least {size:,} bytes of the unfinished run, got "
+                        f"{actual:,}; --force starts over."
+                    )
         try:
             self._file, _ = open_locked(self.partial)  # fails in a read-only folder, before work
         except BlockingIOError:
@@ -126,21 +128,8 @@ class OutputFile:
             self._truncate()
         return self
 
-    def _check_sizes(self) -> None:
-        """Refuse files that are shorter than the earlier run committed."""
-        for path, size in ((self.partial, self.done.size), (self.report, self.done.report_size)):
-            actual = path.stat().st_size if path.exists() else 0
-            if actual < size:
-                raise ValueError(
-                    f"{path}: expected at least {size:,} bytes of the unfinished run, got "
-                    f"{actual:,}; --force starts over."
-                )
-
     def write(self, lines: Iterable[str], bad: Iterable[Line] = ()) -> None:
-        """Write lines to the file, and report the lines that could not be processed.
-
-        Both are in the files when this method returns.
-        """
+        """Write lines, and report the lines that could not be processed, before it returns."""
         self._begin()
         texts = [f"{line}\n" for line in lines]
         data = compress("".join(texts).encode(), compression(self.path)) if texts else b""
@@ -150,18 +139,18 @@ class OutputFile:
         self._file.write(data)
         self._file.flush()
         self.done = self._next
-        reports = [
-            {"file": line.bad_file, "line": line.number, "reason": line.reason} for line in bad
-        ]
-        if reports:
-            rows = [json.dumps(report, ensure_ascii=False) + "\n" for report in reports]
+        rows = []
+        for line in bad:
+            report = {"file": line.bad_file, "line": line.number, "reason": line.reason}
+            rows.append(json.dumps(report, ensure_ascii=False) + "\n")
+        if rows:
             data = "".join(rows).encode(errors="replace")  # a file's name may not be UTF-8
             with self.report.open("ab") as file:
                 file.write(data)
                 file.flush()
                 os.fsync(file.fileno())
             self.done = self.done._replace(
-                report_size=self.done.report_size + len(data), bad=self.done.bad + len(reports)
+                report_size=self.done.report_size + len(data), bad=self.done.bad + len(rows)
             )
 
     def commit(self, lines: int, sha256: str, total: int) -> None:
@@ -175,19 +164,25 @@ class OutputFile:
             self.committed = lines
 
     def _begin(self) -> None:
-        """Remove the files of an earlier run, at the first call.
-
-        The record is removed first: without it, the other files are not used.
-        """
+        """Remove the files of an earlier run, at the first call."""
         if not self._begun:
-            self.record.unlink(missing_ok=True)
+            self.record.unlink(missing_ok=True)  # first: without it, the other files are not used
             self.report.unlink(missing_ok=True)
             self._file.truncate(0)
             self._begun = True
 
     def __exit__(self, error_type: type[BaseException] | None, *error: object) -> None:
         if error_type is None:
-            self._finish()
+            self._begin()
+            if not self.done.size:
+                # A compressed file has at least one part.
+                self._file.write(compress(b"", compression(self.path)))
+            self._file.flush()
+            os.fsync(self._file.fileno())
+            self._file.close()
+            os.replace(self.partial, self.path)
+            self.record.unlink(missing_ok=True)
+            _neighbor(self.record, ".new").unlink(missing_ok=True)  # of a run that was killed
             return
         with contextlib.suppress(OSError):
             self._file.close()  # fails where a part did not fit on the disk
@@ -206,15 +201,3 @@ class OutputFile:
             os.truncate(self.report, self.done.report_size)
         else:
             self.report.unlink(missing_ok=True)
-
-    def _finish(self) -> None:
-        self._begin()
-        if not self.done.size:
-            # A compressed file has at least one part.
-            self._file.write(compress(b"", compression(self.path)))
-        self._file.flush()
-        os.fsync(self._file.fileno())
-        self._file.close()
-        os.replace(self.partial, self.path)
-        self.record.unlink(missing_ok=True)
-        _neighbor(self.record, ".new").unlink(missing_ok=True)  # of a run that was killed

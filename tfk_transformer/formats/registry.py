@@ -1,7 +1,7 @@
 """Every format of texts, declared once: documents, which are read as a whole, and files of lines.
 
-Adding a format is one module with its reader and one record here. Commands, messages, help texts
-and `translate_document` derive from the records.
+A new one is a module with its reader and a record here. Commands, messages, help texts and
+`translate_document` derive from the records.
 """
 
 import importlib
@@ -21,9 +21,7 @@ class Format(NamedTuple):
 
     name: str  # of documents, the argument `format` of `translate_document`
     suffixes: tuple[str, ...]  # of its files; help texts show the first one
-    # Of documents: (text, **options) -> `Document`, which has the functions that write a
-    # translation and verify it. Of lines: (field, output field) -> `Texts`, which read and write
-    # each line.
+    # Of documents: (text, **options) -> `Document`. Of lines: (field, output field) -> `Texts`.
     read: Callable[..., Any]
     title: str = ""  # of documents: the name in help texts
     options: tuple[str, ...] = ()  # of documents: arguments of `translate_document` for it
@@ -80,14 +78,12 @@ def read(text: str, format: str, lines: bool = False) -> "Document":
     return document
 
 
-def check_document_format(format: str) -> None:
-    """Refuse an unknown format of documents."""
+def check_document(text: object, format: str, **options: Any) -> None:
+    """Refuse an unknown format, and arguments of `translate_document` that it does not have."""
     if format not in [*DOCUMENT_FORMATS]:
         raise ValueError(f"format: expected one of {', '.join(DOCUMENT_FORMATS)}, got '{format}'.")
-
-
-def check_document_options(format: str, **options: Any) -> None:
-    """Refuse arguments of `translate_document` that a format does not have."""
+    if not isinstance(text, str):
+        raise ValueError(f"text: expected a string, got {type(text).__name__}.")
     for name, value in options.items():
         if value and name not in DOCUMENT_FORMATS[format].options:
             owners = listed(f"'{each.name}'" for each in DOCUMENTS if name in each.options)
@@ -95,7 +91,7 @@ def check_document_options(format: str, **options: Any) -> None:
 
 
 def _line_format(path: Path | None) -> Format:
-    return PLAIN_LINES if path is None else LINE_SUFFIXES.get(text_suffix(path), PLAIN_LINES)
+    return LINE_SUFFIXES.get(text_suffix(path), PLAIN_LINES) if path else PLAIN_LINES
 
 
 def input_records(path: Path | None, field: str | None, output_field: str) -> Texts:
@@ -113,10 +109,7 @@ def input_records(path: Path | None, field: str | None, output_field: str) -> Te
 
 
 def output_records(records: Texts, input: Path | None, output: Path | None) -> Texts:
-    """Return what writes the lines of an output, by its suffix.
-
-    The output has the lines of the input with the translations, or only the translations.
-    """
+    """Return what writes the lines of an output, by its suffix: `records`, or only translations."""
     if output is None:
         return records
     format = _line_format(output)

@@ -34,12 +34,12 @@ class StoredArray(NamedTuple):
 
     @property
     def width(self) -> int:
-        """The number of bytes of a number."""
+        """Bytes of a number."""
         return 2 if self.dtype == "bfloat16" else np.dtype(self.dtype).itemsize
 
     @property
     def size(self) -> int:
-        """The number of bytes."""
+        """Bytes of the array."""
         return math.prod(self.shape) * self.width
 
     def read(self, path: Path) -> np.ndarray:
@@ -76,7 +76,7 @@ class HeaderReader:
         return int.from_bytes(self.take(size), "little")
 
     def count(self, size: int, items: str = "arrays") -> int:
-        """Return the number of items that follow, which no model has more of than `MAX_ARRAYS`."""
+        """Return the number of items that follow, at most `MAX_ARRAYS`."""
         if (count := self.number(size)) > MAX_ARRAYS:
             self.refuse(f"expected at most {MAX_ARRAYS:,} {items}, got {count:,}")
         return count
@@ -100,5 +100,5 @@ def check_float(path: Path, name: str, dtype: str) -> None:
 
 
 def first_line(error: Exception | str) -> str:
-    """Return the start of an error's text, or else the name of its class, for a message."""
+    """Return the start of an error's text, or else the name of its class."""
     return (str(error).splitlines() or [type(error).__name__])[0][:300]

@@ -5,15 +5,27 @@ from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
+from pydantic import ConfigDict
 from sentencepiece.sentencepiece_model_pb2 import ModelProto
 
 from tfk_transformer.config.model_options import TransformerConfig
+from tfk_transformer.config.record import Record
 from tfk_transformer.config.words import shorten
 from tfk_transformer.importing.vocabulary import WORD_MARK, Piece, text_pieces
 from tfk_transformer.text.languages import Languages
 from tfk_transformer.tokenizers.subword_tokenizer import SubwordTokenizer
 
 MAX_LISTED_LANGUAGES = 10  # languages that an error message lists
+
+
+class ForeignConfig(Record):
+    """The values of another library's configuration on which results depend.
+
+    Other values are ignored. A wrong value is not a typing error, so errors propose no other one.
+    """
+
+    model_config = ConfigDict(extra="ignore")
+    proposes_values = False
 
 
 class Imported(NamedTuple):
@@ -24,8 +36,7 @@ class Imported(NamedTuple):
     source_model: bytes  # a SentencePiece model with this project's ids
     target_model: bytes
     family: str
-    # The search settings of the folder, which become the translator's defaults.
-    search: Mapping[str, Any]
+    search: Mapping[str, Any]  # the folder's settings, the translator's defaults
     notes: tuple[str, ...]  # one sentence for each setting that has no counterpart here
     languages: Languages = Languages()  # the selected ones
 
@@ -36,17 +47,21 @@ def check_languages(
     family: str,
     required: Collection[str] = ("source", "target"),
 ) -> None:
-    """Refuse languages that a folder does not have; those of other sides than `required` may be
-    None.
-    """
+    """Refuse languages that a folder lacks. Sides that are not `required` may be None."""
     problems = []
     for name, language in languages._asdict().items():
         is_passed = language is not None or name in required
         if is_passed and language not in available:
+            names = list(available)
+            if close := difflib.get_close_matches(language or "", names, MAX_LISTED_LANGUAGES // 2):
+                listed = f"the nearest: {', '.join(close)}"
+            else:
+                more = ["…"] if len(names) > MAX_LISTED_LANGUAGES else []
+                listed = ", ".join(names[:MAX_LISTED_LANGUAGES] + more)
             got = "nothing" if language is None else f"'{shorten(language)}'"
             problems.append(
-                f"{name}_language: expected one of the {len(available)} languages of this folder "
-                f"of {family} ({_suggestions(language, available)}), got {got}"
+                f"{name}_language: expected one of the {len(names)} languages of this folder of "
+                f"{family} ({listed}), got {got}"
             )
     if problems:
         raise ValueError("; ".join(problems) + ".")
@@ -64,16 +79,6 @@ def check_no_languages(languages: Languages, family: str) -> None:
             f"language, got {', '.join(passed)}; "
             "a model for several target languages expects the language token in the text."
         )
-
-
-def _suggestions(language: str | None, available: Collection[str]) -> str:
-    """Return the languages nearest to a wrong one, or else the first ones."""
-    if language and (
-        close := difflib.get_close_matches(language, list(available), n=MAX_LISTED_LANGUAGES // 2)
-    ):
-        return f"the nearest: {', '.join(close)}"
-    shown = list(available)[:MAX_LISTED_LANGUAGES]
-    return ", ".join([*shown, "…"] if len(shown) < len(available) else shown)
 
 
 def with_text_prefix(imported: Imported, prefix: str) -> Imported:
@@ -99,7 +104,7 @@ def with_text_prefix(imported: Imported, prefix: str) -> Imported:
 
 
 def _segments_apart(model: ModelProto) -> bool:
-    """Return whether a prefix and a text always have the same tokens, together and apart."""
+    """Return whether a prefix and a text have the same tokens together and apart."""
     normalizer = model.normalizer_spec
     ordinary = [piece for piece in model.pieces if piece.type == Piece.NORMAL]
     if not normalizer.escape_whitespaces:

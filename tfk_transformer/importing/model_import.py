@@ -1,12 +1,14 @@
 """Import models of other libraries as translators."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
 from tfk_transformer.config.words import shorten
-from tfk_transformer.importing.checking.model_card import read_license
+from tfk_transformer.importing import model_paths
+from tfk_transformer.importing.checking.description import read_license
 from tfk_transformer.importing.ctranslate2_folder import argos
 from tfk_transformer.importing.ctranslate2_folder.folder import read_ctranslate2
 from tfk_transformer.importing.hugging_face.marian import read_marian
@@ -21,23 +23,13 @@ from tfk_transformer.importing.hugging_face.pegasus import read_pegasus
 from tfk_transformer.importing.hugging_face.t5 import read_t5
 from tfk_transformer.importing.imported import Imported, check_no_languages, with_text_prefix
 from tfk_transformer.importing.marian_files.model_file import read_marian_model
-from tfk_transformer.importing.model_paths import (
-    ARGOS_SUFFIX,
-    check_model_path,
-    folder_type,
-    is_ctranslate2_folder,
-    is_marian_file,
-    is_marian_folder,
-    model_type_problem,
-    resolve_model_path,
-)
 from tfk_transformer.importing.vocabulary import WORD_MARK, is_tag
 from tfk_transformer.models.transformer import Transformer
 from tfk_transformer.pipelines.licenses import warn_of_license
 from tfk_transformer.pipelines.translator import Translator
 from tfk_transformer.text.languages import Languages, is_language
 from tfk_transformer.tokenizers.subword_tokenizer import SubwordTokenizer
-from tfk_transformer.training.trimming.trimming import TRIMMING, ModelParts, trim_parts
+from tfk_transformer.training.trimming import TRIMMING, ModelParts, trim_parts
 
 # Readers by `model_type` of config.json: they take a folder, its config.json and two languages.
 FAMILIES: dict[str, Callable[[Path, Mapping[str, Any], Languages], Imported]] = {
@@ -103,8 +95,8 @@ def import_model(
             f"vocab_size: expected none without keep_texts, got {vocab_size}; pass texts of the "
             "languages to keep, too."
         )
-    path = resolve_model_path(model)
-    check_model_path(path)
+    path = model_paths.resolve_model_path(model)
+    model_paths.check_model_path(path)
     languages = Languages(source_language, target_language)
     imported, origin = _read_model(path, vocab, languages)
     if source_text_prefix is not None:
@@ -150,39 +142,21 @@ def _read_model(
 ) -> tuple[Imported, dict[str, str | None]]:
     """Return the model at a path, its name and its license."""
     models = [Path(name) for name in vocab]
-    if is_marian_folder(path) or is_marian_file(path):
+    if model_paths.is_marian_folder(path) or model_paths.is_marian_file(path):
         imported = read_marian_model(path, models, languages)
         folder = path if path.is_dir() else path.parent
         return imported, {"name": path.resolve().name, "license": read_license(folder)}
-    if path.suffix == ARGOS_SUFFIX:
-        with argos.unpacked(path) as folder:
-            return _read_ctranslate2(folder, path.name, models, languages)
-    if is_ctranslate2_folder(path):
-        return _read_ctranslate2(path, path.resolve().name, models, languages)
-    imported = _read_folder(path, vocab, languages)
-    name = read_optional_json(path / CONFIG).get("_name_or_path") or path.resolve().name
-    return imported, {"name": str(name), "license": read_license(path)}
-
-
-def _read_ctranslate2(
-    folder: Path, name: str, models: Sequence[Path], languages: Languages
-) -> tuple[Imported, dict[str, str | None]]:
-    """Return the model in a folder of CTranslate2, or in an unpacked package of Argos Translate.
-
-    The name is that of a model that does not state one.
-    """
-    package = argos.read_package(folder)
-    imported = read_ctranslate2(folder, package, models, languages)
-    if any(package.languages):
-        stated = (passed or code for passed, code in zip(languages, package.languages, strict=True))
-        imported = imported._replace(languages=Languages(*stated))
-    return imported, {"name": package.name or name, "license": read_license(folder)}
-
-
-def _read_folder(
-    path: Path, vocab: Sequence[str | PathLike[str]], languages: Languages
-) -> Imported:
-    """Return the model in a folder in Hugging Face's layout."""
+    is_package = path.suffix == model_paths.ARGOS_SUFFIX
+    if is_package or model_paths.is_ctranslate2_folder(path):
+        with argos.unpacked(path) if is_package else nullcontext(path) as folder:
+            name, stated, target_prefix = argos.read_package(folder)
+            imported = read_ctranslate2(folder, target_prefix, models, languages)
+            if any(stated):
+                pairs = zip(languages, stated, strict=True)
+                selected = Languages(*(passed or code for passed, code in pairs))
+                imported = imported._replace(languages=selected)
+            name = name or (path if is_package else path.resolve()).name
+            return imported, {"name": name, "license": read_license(folder)}
     check_model_files(path, [CONFIG])
     if vocab:
         raise ValueError(
@@ -190,10 +164,17 @@ def _read_folder(
             f"{', '.join(map(str, vocab))}."
         )
     values = read_optional_json(path / CONFIG)
+    imported = _read_folder(path, values, languages)
+    name = values.get("_name_or_path") or path.resolve().name
+    return imported, {"name": str(name), "license": read_license(path)}
+
+
+def _read_folder(path: Path, values: Mapping[str, Any], languages: Languages) -> Imported:
     if str(family := values.get("model_type")) not in FAMILIES:
         raise ValueError(
             f"folder: expected a model_type of {', '.join(FAMILIES)} in {path / CONFIG}, got "
-            f"{shorten(repr(family))}{model_type_problem(values) or folder_type(path)}."
+            f"{shorten(repr(family))}"
+            f"{model_paths.model_type_problem(values) or model_paths.folder_type(path)}."
         )
     if quantization := values.get("quantization_config"):
         raise ValueError(
@@ -201,15 +182,12 @@ def _read_folder(
             f"{path / CONFIG}, {shorten(str(quantization))}; use the original model, or dequantize "
             "it and save it in float32."
         )
-    # A MarianMT model has one pair of languages, or reads a language token in the text; a Pegasus
-    # model has one language.
-    selected = Languages() if family in ("marian", "pegasus") else languages
-    return FAMILIES[str(family)](path, values, selected)
+    return FAMILIES[str(family)](path, values, languages)
 
 
 def _languages_of(imported: Imported, path: Path, name: str, passed: Languages) -> Languages:
-    """Return the languages of a model: those that its reader selected, or else those that the user
-    passed, or else of the tokenizer, or else of the name, such as "Helsinki-NLP/opus-mt-en-de".
+    """Return the languages that the reader selected, or else that the user passed, or else of the
+    tokenizer, or else of the name, such as "Helsinki-NLP/opus-mt-en-de".
     """
     if any(imported.languages):
         return imported.languages

@@ -1,7 +1,4 @@
-"""The files and folders that can be imported, and errors for others: their type, and the remedy.
-
-The name of a model on the Hugging Face hub stands for the folder that is downloaded.
-"""
+"""The files, folders and names on the hub that can be imported, and errors for others."""
 
 import re
 import zipfile
@@ -145,15 +142,14 @@ MODEL_PATTERNS = {
 
 
 def is_hub_name(model: str | PathLike[str]) -> bool:
-    """Return whether a model is a name on the hub and not the path of a file or folder."""
+    """Return whether a model is a name on the hub and not a path."""
     return HUB_NAME.fullmatch(str(model)) is not None and not Path(model).exists()
 
 
 def resolve_model_path(model: str | PathLike[str]) -> Path:
-    """Return the local path of a model: its own path, or the folder downloaded from the hub.
+    """Return the local path of a model, whose files are downloaded if it is a name on the hub.
 
-    Only the files that an import reads are downloaded, and only once. `huggingface_hub` caches
-    them; its settings `HF_HOME` and `HF_HUB_OFFLINE` apply.
+    `huggingface_hub` caches them; its settings `HF_HOME` and `HF_HUB_OFFLINE` apply.
     """
     if not is_hub_name(model):
         return Path(model)
@@ -177,10 +173,8 @@ def resolve_model_path(model: str | PathLike[str]) -> Path:
 
 def is_marian_file(path: Path) -> bool:
     """Return whether a path is an .npz file, or a .bin file that begins as Marian's do."""
-    if path.suffix not in (NPZ, BINARY) or not path.is_file():
-        return False
-    if path.suffix == NPZ:
-        return True
+    if path.suffix != BINARY or not path.is_file():
+        return path.suffix == NPZ and path.is_file()
     with path.open("rb") as file:
         return file.read(8) == MARIAN_VERSION.to_bytes(8, "little")
 
@@ -209,12 +203,6 @@ def check_model_path(path: Path) -> None:
     raise ValueError(f"model: expected {EXPECTED}, got {path}, {problem}.")
 
 
-def missing_files_error(folder: Path, missing: Iterable[str]) -> ValueError:
-    """Return the error for a folder without some files, with the type that others indicate."""
-    got = f"{folder} without {', '.join(missing)}{folder_type(folder)}"
-    return ValueError(f"folder: expected a model in Hugging Face's layout, got {got}.")
-
-
 def folder_type(folder: Path) -> str:
     """Return the type of a folder and the remedy, after a colon, or an empty string."""
     for pattern, description in FOLDER_TYPES.items():
@@ -225,9 +213,7 @@ def folder_type(folder: Path) -> str:
 
 
 def model_type_problem(values: Mapping[str, Any]) -> str:
-    """Return the end of an error message after the model_type of a config.json: the reason why the
-    model is not imported, and the nearest way; an empty string for an unknown model.
-    """
+    """Return why the model of a config.json is not imported, and the nearest way, or ""."""
     model_type = str(values.get("model_type"))
     if model_type in MODEL_TYPES:
         return f", {MODEL_TYPES[model_type]}"
@@ -253,7 +239,7 @@ def _file_type(path: Path) -> str:
 
 
 def _archive_type(path: Path) -> str:
-    """Return the type of a zip archive: a checkpoint, a release of OPUS-MT, or an empty string."""
+    """Return the type of a zip archive: a checkpoint, a release of OPUS-MT, or ""."""
     with zipfile.ZipFile(path) as archive:
         names = archive.namelist()
         for name in names:
@@ -267,7 +253,7 @@ def _archive_type(path: Path) -> str:
 
 
 def _checkpoint_type(path: Path, pickle: bytes) -> str:
-    """Return the type of a checkpoint of PyTorch by texts in its pickle, which is not loaded."""
+    """Return the type of a checkpoint by texts in its pickle, which is not loaded."""
     for texts, description in CHECKPOINT_TYPES.items():
         if any(text in pickle for text in texts):
             return description.format(path=path)

@@ -41,10 +41,8 @@ class Vocabulary(NamedTuple):
     """The tokens of a side by this project's ids.
 
     The order is: the special tokens, the family's other tokens in the family's order, and pieces of
-    the SentencePiece model that the family's vocabulary lacks.
-
-    The start token has a dedicated id, even if it shares its row of the tables with another
-    token. A piece that the vocabulary lacks has the row of the unknown token.
+    the SentencePiece model that the family lacks, which have the row of the unknown token. The
+    start token has a dedicated id, even if it shares its row with another token.
     """
 
     pieces: tuple[str, ...]
@@ -59,7 +57,7 @@ class Vocabulary(NamedTuple):
         return table[self.rows]
 
     def bias(self, family_bias: np.ndarray) -> np.ndarray:
-        """Return the output bias (V,), from the bias of the family's rows (rows,)."""
+        """Return the output bias (V,) from the bias of the family's rows (rows,)."""
         return np.where(self.silent, np.float32(NEVER_PREDICTED), self.take(family_bias))
 
     def id_of(self, row: int) -> int:
@@ -73,12 +71,8 @@ Side: TypeAlias = tuple[Vocabulary, bytes]
 
 def special_rows(pieces: Mapping[str, int]) -> SpecialRows:
     """Return the rows of the special tokens. The start token has the row of padding."""
-    return SpecialRows(
-        pad=pieces[PAD_PIECE],
-        start=pieces[PAD_PIECE],
-        end=pieces[END_PIECE],
-        unknown=pieces[UNKNOWN_PIECE],
-    )
+    pad = pieces[PAD_PIECE]
+    return SpecialRows(pad, start=pad, end=pieces[END_PIECE], unknown=pieces[UNKNOWN_PIECE])
 
 
 def check_special_rows(special: SpecialRows, pad: int, end: int, path: Path) -> None:
@@ -101,9 +95,8 @@ def remap_vocabulary(
 ) -> Vocabulary:
     """Return a family's vocabulary in the order of this project's ids.
 
-    The pieces have their rows in the family's tables, whose number is `rows`. The pieces `added`
-    are only in the SentencePiece model. No translation has the start token and the rows
-    `never_predicted`.
+    `rows` is the number of rows of its tables. Only the SentencePiece model has the pieces `added`.
+    No translation has the start token and the rows `never_predicted`.
     """
     names = _checked_names(pieces, rows, special)
     first_rows = [special.pad, special.start, special.end, special.unknown]
@@ -130,15 +123,14 @@ def _checked_names(pieces: Mapping[str, int], rows: int, special: SpecialRows) -
     names: dict[int, str] = {}
     for piece, row in pieces.items():
         if type(row) is not int or not 0 <= row < rows:
-            raise ValueError(
-                f"vocabulary: expected a row of its own below {rows:,} for each piece, got "
-                f"{shorten(repr(row))} for '{shorten(piece)}'."
-            )
-        if names.setdefault(row, piece) != piece:
-            raise ValueError(
-                f"vocabulary: expected a row of its own below {rows:,} for each piece, got {row} "
-                f"for '{shorten(names[row])}' and for '{shorten(piece)}'."
-            )
+            got = f"{shorten(repr(row))} for '{shorten(piece)}'"
+        elif names.setdefault(row, piece) != piece:
+            got = f"{row} for '{shorten(names[row])}' and for '{shorten(piece)}'"
+        else:
+            continue
+        raise ValueError(
+            f"vocabulary: expected a row of its own below {rows:,} for each piece, got {got}."
+        )
     if outside := [row for row in special[:4] if not 0 <= row < rows]:
         raise ValueError(
             f"vocabulary: expected rows of special tokens below {rows:,}, got "
@@ -211,13 +203,13 @@ def sentencepiece_model(
 ) -> bytes:
     """Return a SentencePiece model that segments like `proto` and has the ids of a vocabulary.
 
-    The scores and types of the pieces of `proto` and the normalization stay. The other tokens are
-    decoded if they are text, but texts are only segmented into those of characters that `proto`
-    lacks: a family looks up such characters in its vocabulary, too.
+    Scores, types and the normalization stay. Tokens that `proto` lacks are decoded if they are
+    text, but texts are only segmented into those of characters that `proto` lacks: a family looks
+    up such characters in its vocabulary, too. Pieces that the vocabulary lacks become unknown, or
+    are segmented further.
 
-    Pieces of `proto` that are not in the vocabulary become unknown, or are segmented further. Tags
-    are tokens of the vocabulary that become one piece each where a text has them after a blank or
-    at its start. They need a model of type "unigram".
+    Tags are tokens that become one piece each where a text has them after a blank or at its start.
+    They need a model of type "unigram".
     """
     if tags and proto.trainer_spec.model_type != UNIGRAM:
         raise ValueError(
@@ -231,25 +223,17 @@ def sentencepiece_model(
         denormalizer_spec=proto.denormalizer_spec,
     )
     converted.pieces.extend(_pieces(proto, vocabulary, _tag_pieces(proto, tags)))
-    special_tokens = TrainerSpec(
-        vocab_size=len(vocabulary.pieces),
-        pad_id=PAD_ID,
-        bos_id=START_ID,
-        eos_id=END_ID,
-        unk_id=UNKNOWN_ID,
-        pad_piece=vocabulary.pieces[PAD_ID],
-        bos_piece=vocabulary.pieces[START_ID],
-        eos_piece=vocabulary.pieces[END_ID],
-        unk_piece=vocabulary.pieces[UNKNOWN_ID],
-        control_symbols=tags,  # in the family's spelling, for exports
-    )
-    converted.trainer_spec.ClearField("control_symbols")
-    converted.trainer_spec.MergeFrom(special_tokens)
+    trainer = converted.trainer_spec
+    trainer.vocab_size = len(vocabulary.pieces)
+    for name, token in (("pad", PAD_ID), ("bos", START_ID), ("eos", END_ID), ("unk", UNKNOWN_ID)):
+        setattr(trainer, f"{name}_id", token)
+        setattr(trainer, f"{name}_piece", vocabulary.pieces[token])
+    trainer.control_symbols[:] = tags  # in the family's spelling, for exports
     return bytes(converted.SerializeToString())
 
 
 def _tag_pieces(proto: ModelProto, tags: Sequence[str]) -> dict[str, str]:
-    """Return the piece of each tag: its normalized form, with the mark of the start of a word."""
+    """Return the normalized form of each tag, with the mark of the start of a word."""
     processor = sentencepiece.SentencePieceProcessor(model_proto=proto.SerializeToString())
     tag_pieces: dict[str, str] = {}
     for tag in tags:
@@ -266,7 +250,6 @@ def _tag_pieces(proto: ModelProto, tags: Sequence[str]) -> dict[str, str]:
 def _pieces(
     proto: ModelProto, vocabulary: Vocabulary, tag_pieces: Mapping[str, str]
 ) -> Iterator[Piece]:
-    """Yield the piece of each token of a vocabulary."""
     special = vocabulary.pieces[:UNKNOWN_ID]
     yield from (Piece(piece=text, score=0.0, type=Piece.CONTROL) for text in special)
     yield Piece(piece=vocabulary.pieces[UNKNOWN_ID], score=0.0, type=Piece.UNKNOWN)

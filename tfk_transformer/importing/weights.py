@@ -1,8 +1,4 @@
-"""The weights of a `Transformer`, by the names and in the layouts of other libraries.
-
-A family states the names of its arrays, in the order in which errors list them. The conversions of
-layers and tables are those of this module.
-"""
+"""The weights of a `Transformer`, by the names and in the layouts of other libraries."""
 
 import math
 import operator
@@ -39,45 +35,36 @@ class Array(NamedTuple):
         return self._replace(convert=lambda values: self.convert(prepare(values)))
 
 
-def layer_names(
-    stack: str,
-    self_attention: Mapping[str, str],
-    cross_attention: Mapping[str, str],
-    others: Mapping[str, str],
-) -> dict[str, str]:
-    """Return the names of a layer's arrays by the names of the weights in a layer.
-
-    The names of an attention are those of its weights, such as "query" and "query_bias", and of its
-    norm, "gamma" and "beta". The encoder has no cross-attention.
-    """
-    attentions = zip(SUBLAYERS[stack], (self_attention, cross_attention), strict=False)
-    names = {
-        f"{residual}/norm/{weight}" if weight in NORM else f"{attention}/{weight}": name
-        for (attention, residual), weights in attentions
-        for weight, name in weights.items()
-    }
-    return {**names, **others}
-
-
 def layer_arrays(
-    config: TransformerConfig, stack: str, index: int, prefix: str, names: Mapping[str, str]
+    config: TransformerConfig,
+    stack: str,
+    index: int,
+    prefix: str,
+    attentions: Sequence[Mapping[str, str]],
+    others: Mapping[str, str],
 ) -> dict[str, Array]:
     """Return the arrays of a layer by their names in a `Transformer`.
 
-    The names, of `layer_names`, follow a prefix. The rows of weights that have one name follow each
-    other in one array.
+    The names of the self-attention and of the cross-attention, which the encoder lacks, are by
+    their weights, such as "query" and "query_bias", and their norms', "gamma" and "beta". The other
+    names are by their names in a layer. Weights that have one name follow each other in the rows of
+    one array.
     """
-    groups: dict[str, list[str]] = {}
-    for weight, name in names.items():
-        groups.setdefault(name, []).append(weight)
+    names = {
+        f"{residual}/norm/{weight}" if weight in NORM else f"{attention}/{weight}": name
+        for (attention, residual), weights in zip(SUBLAYERS[stack], attentions, strict=False)
+        for weight, name in weights.items()
+    }
+    names |= others
     arrays = {}
     for weight, name in names.items():
         array = _layer_array(config, stack, weight, prefix + name)
-        if (count := len(groups[name])) > 1:
+        group = [other for other, shared in names.items() if shared == name]
+        if len(group) > 1:
             size = array.shape[0]
-            first = size * groups[name].index(weight)
+            first = size * group.index(weight)
             array = array.prepared(operator.itemgetter(slice(first, first + size)))
-            array = array._replace(shape=(count * size, *array.shape[1:]))
+            array = array._replace(shape=(len(group) * size, *array.shape[1:]))
         arrays[f"{stack}/layer_{index}/{weight}"] = array
     return arrays
 
@@ -126,8 +113,7 @@ def table_arrays(
 ) -> dict[str, Array]:
     """Return the tables that a model does not share, by their names in a `Transformer`.
 
-    The names are those of the embeddings of source and target, and of the output projection; the
-    numbers of rows those of source and target.
+    The names are those of the embeddings of source and target, and of the output projection.
     """
     source_shape, target_shape = ((count, config.model_dim) for count in rows)
     arrays = {"source_embedding/embeddings": Array(names[0], source_shape, source.take)}
@@ -146,14 +132,10 @@ def read_arrays(
     bias: Array | None = None,
     expectation: str = "folder: expected the arrays of its config.json",
 ) -> dict[str, np.ndarray]:
-    """Return all weights of a model, read from a file.
+    """Return all weights of a model, read from a file; the vocabulary is the target's.
 
-    The arrays, by their names in a `Transformer`, do not include the output bias. A file may omit
-    it if it is 0, and have further arrays of the optional names. The vocabulary is the target's.
-
-    Raises:
-        ValueError: if the arrays of the file do not match the configuration, where the message
-            names all problems after the expectation, or have numbers that are not finite.
+    The arrays do not include the output bias, which a file may omit if it is 0. It may have arrays
+    of the optional names. Errors begin with the expectation, and name all arrays that do not fit.
     """
     if bias is not None and bias.name in file.shapes:
         arrays = {**arrays, OUTPUT_BIAS: bias}

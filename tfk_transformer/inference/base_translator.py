@@ -1,19 +1,28 @@
 """A translator on any runtime: batches, settings, prefixes, glossaries, documents, scores."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import Any, Unpack
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from tfk_transformer.config.search_settings import SearchOptions, resolve_settings, setting_arrays
-from tfk_transformer.inference.batches import score_ids
-from tfk_transformer.inference.conveyor import Search, text_road, translate_sentences
-from tfk_transformer.inference.document_translation import document_road
+from tfk_transformer.inference.conveyor import (
+    Search,
+    document_road,
+    text_road,
+    translate_sentences,
+)
 from tfk_transformer.inference.glossary_search import GlossarySearch
 from tfk_transformer.inference.runtime import TranslatorRuntime
 from tfk_transformer.inference.streaming import stream_text
-from tfk_transformer.inference.text_search import TextSearch, long_pair, score_pairs, scored_target
+from tfk_transformer.inference.text_search import (
+    TextSearch,
+    long_pair,
+    score_ids,
+    score_pairs,
+    scored_target,
+)
 from tfk_transformer.text.calibration import Calibration
 from tfk_transformer.text.glossary import Glossary
 from tfk_transformer.text.languages import Languages, language_code, language_or_english
@@ -25,11 +34,8 @@ from tfk_transformer.text.outcome import (
     outcomes_of_valid,
     results_of,
 )
-from tfk_transformer.text.results import ScoredTarget, Translation
+from tfk_transformer.text.results import DocumentTranslation, ScoredTarget, Translation
 from tfk_transformer.text.road import Road, Sentences, drive
-
-if TYPE_CHECKING:
-    from tfk_transformer.formats.documents.results import DocumentTranslation
 
 
 class BaseTranslator:
@@ -182,7 +188,7 @@ class BaseTranslator:
 
     def document_road(
         self, text: str, format: str = "text", *, language: str | None = None, **options: Any
-    ) -> "Road[DocumentTranslation]":
+    ) -> Road[DocumentTranslation]:
         """Return the road of a document; see `translate_document` for the options."""
         return document_road(text, format, self._language_code(language), **options)
 
@@ -211,7 +217,7 @@ class BaseTranslator:
         target_language: str | None = None,
         batch_size: int = 64,
         **settings: Unpack[SearchOptions],
-    ) -> "DocumentTranslation":
+    ) -> DocumentTranslation:
         """Translate a document sentence by sentence; text between sentences stays unchanged.
 
         The attention of the decoder to the source determines the position of markup inside a

@@ -1,4 +1,4 @@
-"""The conveyor: texts of any length in, their outcomes out.
+"""The conveyor: texts of any length, or the sentences of a document in, their outcomes out.
 
 A text is split into sentences. A sentence loses the characters that the vocabulary lacks, is
 searched together with others, and gets the characters back. If it is too long, it is cut in two,
@@ -6,19 +6,27 @@ and its halves go with the next round. In the end, the sentences are joined.
 """
 
 from collections.abc import Sequence
-from typing import Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar, cast
 
+from tfk_transformer.formats.registry import check_document, read
 from tfk_transformer.inference.runtime import TranslatorRuntime
+from tfk_transformer.runtime_environment import with_install_line
+from tfk_transformer.text.alignment import TranslatedText
 from tfk_transformer.text.calibration import lowest_confidence
 from tfk_transformer.text.kept_characters import ReadableText, is_lexical, take_out
-from tfk_transformer.text.outcome import Outcome, Refused, too_long
-from tfk_transformer.text.results import Hypothesis, Translation
-from tfk_transformer.text.road import Outcomes, Road, Sentences
+from tfk_transformer.text.languages import language_code
+from tfk_transformer.text.outcome import Outcome, Refused, check_texts, too_long
+from tfk_transformer.text.results import DocumentTranslation, Hypothesis, Translation
+from tfk_transformer.text.road import Outcomes, Road, Sentences, advance
 from tfk_transformer.text.splitting import SplitText, split_text
+
+if TYPE_CHECKING:
+    from tfk_transformer.formats.documents.translation import Translating
 
 Result = TypeVar("Result")
 # Pieces are rarely longer. A sentence with more characters per token is cut before it is tokenized.
 LONG_PIECE = 16
+MAX_ALIGNED_TEXTS = 1000  # texts whose attention is in memory at the same time
 
 
 class Search(Protocol):
@@ -34,10 +42,8 @@ class Search(Protocol):
 def text_road(
     texts: Sequence[str], prefixes: Sequence[str], language: str, max_length: int
 ) -> Road[list[Outcome[Translation]]]:
-    """Translate texts sentence by sentence; see `Road`.
-
-    A text is refused if a single character of it, or its prefix, is too long for the model.
-
+    """Translate texts by sentences; a text with a character that is too long for the model is
+    refused.
     """
     split_texts: list[TextOnRoad[Translation]] = [
         TextOnRoad(text, prefix, language, max_length)
@@ -147,18 +153,88 @@ def translate_sentences(search: Search, sentences: Sentences) -> list[Outcome[Tr
         )
     )
     for (index, text), outcome in zip(readable.items(), searched, strict=True):
-        outcomes[index] = _with_units(outcome, sentences.texts[index], text)
+        if not isinstance(outcome, Refused) and text.units:
+            hypotheses = [
+                hypothesis._replace(text=text.put_back(hypothesis.text))
+                for hypothesis in outcome.hypotheses
+            ]
+            outcome = outcome._replace(
+                source=sentences.texts[index], hypotheses=hypotheses, kept_characters=text.kept
+            )
+        outcomes[index] = outcome
     return [outcomes[index] for index in range(len(sentences.texts))]
 
 
-def _with_units(
-    outcome: Outcome[Translation], source: str, readable: ReadableText
-) -> Outcome[Translation]:
-    """Return an outcome with the characters that were kept out of the search."""
-    if isinstance(outcome, Refused) or not readable.units:
-        return outcome
-    hypotheses = [
-        hypothesis._replace(text=readable.put_back(hypothesis.text))
-        for hypothesis in outcome.hypotheses
-    ]
-    return outcome._replace(source=source, hypotheses=hypotheses, kept_characters=readable.kept)
+def document_road(
+    text: str,
+    format: str,
+    language: str,
+    lines: bool = False,
+    attention_layer: int | None = None,
+    attributes: bool = False,
+    target_language: str | None = None,
+) -> Road[DocumentTranslation]:
+    """Translate a document in a language; see `BaseTranslator.translate_document` and `Road`."""
+    check_document(
+        text, format, lines=lines, attributes=attributes, target_language=target_language
+    )
+    check_texts([text], "text")
+    try:
+        from tfk_transformer.formats.documents.translation import translating
+        from tfk_transformer.formats.reading.html_attributes import (
+            TranslatedAttributes,
+            attribute_texts,
+        )
+    except ImportError as error:
+        raise with_install_line(error) from error
+    if not attributes and target_language is None:
+        document = translating(read(text, format, lines), language)
+        return (yield from _best_hypotheses(document, attention_layer))
+    if target_language is not None:
+        language_code(target_language, "target_language")
+    translations = None
+    if attributes:
+        texts = attribute_texts(text)
+        values = translating(read("\n".join(texts), "text", lines=True), language, as_lines=True)
+        done = yield from _best_hypotheses(values, attention_layer)
+        translations = done.text.split("\n")
+    translated = TranslatedAttributes(text, translations, target_language)
+    document = translating(read(translated.text, format), language)
+    return translated.restore((yield from _best_hypotheses(document, attention_layer)))
+
+
+def _best_hypotheses(translating: "Translating[Result]", layer: int | None) -> Road[Result]:
+    """Answer each request of a document with its sentences' best hypotheses; None for a too long
+    one.
+    """
+    request, result = advance(translating, None)
+    while request is not None:
+        best: list[TranslatedText | None] = []
+        size = MAX_ALIGNED_TEXTS if request.attention else max(1, len(request.texts))
+        for first in range(0, len(request.texts), size):
+            part = slice(first, first + size)
+            outcomes = yield Sentences(
+                request.texts[part], request.prefixes[part], request.attention
+            )
+            best += [_average_heads(outcome, layer) for outcome in outcomes]
+        request, result = advance(translating, best)
+    return cast(Result, result)
+
+
+def _average_heads(outcome: Outcome[Translation], layer: int | None) -> TranslatedText | None:
+    """Return the best hypothesis, with the mean attention (T, S) of the heads of a layer, or of
+    all.
+    """
+    if isinstance(outcome, Refused):
+        return None
+    best = outcome.hypotheses[0]
+    if best.attention is None:
+        return TranslatedText(best.text, best.score)
+    layers = len(best.attention)
+    if layer is not None and not -layers <= layer < layers:
+        raise ValueError(
+            f"attention_layer: expected a number from {-layers} to {layers - 1}, got {layer}."
+        )
+    weights = best.attention.mean(axis=0) if layer is None else best.attention[layer]
+    mean = weights.mean(axis=0)
+    return TranslatedText(best.text, best.score, best.tokens, best.source_tokens, mean)

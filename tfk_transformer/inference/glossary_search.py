@@ -9,7 +9,6 @@ from tfk_transformer.inference.text_search import TextSearch, score_pairs, score
 from tfk_transformer.text.glossary import (
     Candidate,
     Glossary,
-    ScoredCandidate,
     candidates,
     leftmost_candidate,
     missing_terms,
@@ -22,11 +21,7 @@ MAX_CANDIDATES = 4096  # searched together, so that memory does not grow with th
 
 
 class GlossarySearch:
-    """A search whose translations have the terms of a glossary.
-
-    Args:
-        search: the search without the glossary.
-        glossary: source terms with their translations.
+    """A search, whose translations also have the terms of a glossary.
 
     Raises:
         ValueError: if `n_best` is not 1, the model's vocabulary lacks letters of a term, or the
@@ -43,9 +38,6 @@ class GlossarySearch:
         self._search = search
         self._glossary = glossary if isinstance(glossary, Glossary) else Glossary(glossary)
         self.terms = frozenset("".join(self._glossary.terms))
-        self._check_spelling()
-
-    def _check_spelling(self) -> None:
         targets = sorted(set(self._glossary.terms.values()))
         ids = self.runtime.tokenizers.target_tokenizer.encode(targets)
         wrong = [term for term, tokens in zip(targets, ids, strict=True) if UNKNOWN_ID in tokens]
@@ -57,10 +49,7 @@ class GlossarySearch:
             )
 
     def translate(self, sentences: Sentences) -> list[Outcome[Translation]]:
-        """Return the outcome of each text.
-
-        If a term does not fit into a translation, the translation stays without the term.
-        """
+        """Return the outcome of each text, without a term that does not fit."""
         outcomes = self._search.translate(sentences)
         done = {i: each for i, each in enumerate(outcomes) if not isinstance(each, Refused)}
         changed = _TermSearch(self._search, self._glossary, sentences).add_terms(done)
@@ -84,15 +73,17 @@ class _TermSearch:
         pending = list(translations)
         while pending:
             texts = {index: changed.get(index, translations[index]).text for index in pending}
-            results: dict[int, list[ScoredCandidate]] = {}
-            for index, result in self._scored_candidates(texts):
-                results.setdefault(index, []).append(result)
-            for index, alternatives in results.items():
-                best = leftmost_candidate(alternatives)
-                self._prefixes[index] = best.candidate.prefix
-                self._forced_terms[index].append(best.candidate.term)
-                changed[index] = best.translation
-            pending = list(results)
+            scores: dict[int, dict[Candidate, float]] = {}
+            alternatives: dict[tuple[int, Candidate], Translation] = {}
+            for index, candidate, translation, score in self._scored_candidates(texts):
+                scores.setdefault(index, {})[candidate] = score
+                alternatives[index, candidate] = translation
+            for index in scores:
+                best = leftmost_candidate(scores[index])
+                self._prefixes[index] = best.prefix
+                self._forced_terms[index].append(best.term)
+                changed[index] = alternatives[index, best]
+            pending = list(scores)
         if changed and (self._search.needs_tokens or self._attention):
             indices = list(changed)
             prefixes = [self._prefixes[index] for index in indices]
@@ -102,11 +93,9 @@ class _TermSearch:
 
     def _scored_candidates(
         self, translations: Mapping[int, str]
-    ) -> Iterator[tuple[int, ScoredCandidate]]:
-        """Try a translation with each missing term at each position of the current translation.
-
-        Yields:
-            The index of a source text, and a translation of it that contains a missing term.
+    ) -> Iterator[tuple[int, Candidate, Translation, float]]:
+        """Try each missing term at each position of the translations, which are by index of the
+        text. The scores are of whole translations, including the forced prefixes.
         """
         searches: list[tuple[int, Candidate]] = []
         for index, text in translations.items():
@@ -121,15 +110,12 @@ class _TermSearch:
             results = self._translate(indices, prefixes)
             scores = self._scores([indices[row] for row in results], list(results.values()))
             for (row, translation), score in zip(results.items(), scores, strict=True):
-                yield indices[row], ScoredCandidate(chunk[row][1], translation, score)
+                yield indices[row], chunk[row][1], translation, score
 
     def _translate(
         self, indices: Sequence[int], prefixes: list[str], needs_tokens: bool = False
     ) -> dict[int, Translation]:
-        """Return the translations of texts with prefixes, by their position in `indices`.
-
-        Texts that are too long for the model have no translation.
-        """
+        """Return the translations of texts that are not too long, by position in `indices`."""
         if not indices:
             return {}
         sentences = Sentences([self._texts[index] for index in indices], prefixes, self._attention)

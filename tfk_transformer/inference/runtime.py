@@ -1,7 +1,5 @@
-"""Runtimes: objects that run the functions of a model by name.
-
-There are three runtimes: Keras models with TensorFlow, SavedModels, and ONNX files. A translator or
-a classifier runs on any of them, so each feature is written once for all three.
+"""Runtimes: objects that run the functions of a model by name, from Keras models, SavedModels and
+ONNX files. A translator or a classifier runs on any of them, so each feature is written only once.
 """
 
 from collections.abc import Container, Mapping, Sequence
@@ -52,26 +50,13 @@ class Runtime(Protocol):
         """The model's limit in tokens, of a source and of a target."""
 
     def run(self, name: str, inputs: Mapping[str, Any], workload: Workload = ONE_BATCH) -> Outputs:
-        """Run a function.
-
-        Args:
-            name: the name of the function.
-            inputs: arrays by name.
-            workload: the batches of the call that this run is a part of.
-
-        Returns:
-            The outputs by name. NumPy reads them, and another run takes them as inputs.
+        """Run a function on arrays by name, whose outputs NumPy reads and another run takes as
+        inputs.
         """
 
     def require(self, argument: str, *names: str) -> None:
-        """Check that the model has functions.
-
-        Args:
-            argument: the method or the arguments that need the functions, for errors.
-            *names: the names of the functions.
-
-        Raises:
-            ValueError: if the model lacks a function. The message says how to get it.
+        """Raise a ValueError that says how to get the functions that the model lacks for an
+        argument.
         """
 
     def concurrency(self, texts: int) -> int:
@@ -118,10 +103,8 @@ class TranslatorRuntime(Runtime, Protocol):
         """The shapes of the KV cache that a decoding step reads, by name."""
 
     def without_cache(self) -> "TranslatorRuntime":
-        """Return a runtime whose search recomputes the whole prefix in each decoding step.
-
-        Raises:
-            ValueError: if the runtime has only the cached decoding step.
+        """Return a runtime that recomputes the prefix in each step, or raise a ValueError with
+        `UNCACHED`.
         """
 
 

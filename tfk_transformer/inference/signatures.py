@@ -2,16 +2,36 @@
 
 Letters stand for sizes: N texts, S source tokens, T target tokens, C classes, n_best hypotheses of
 each text, L layers and H heads of the decoder. P is the number of tokens of a prefix. There is one
-prefix for all texts or one for each text. In decoding steps, P = T-1.
+prefix for all texts or one for each text. In decoding steps, P = T-1 is the number of positions so
+far. "1+S" is S tokens after one that the model puts before each source.
 """
 
+import itertools
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from tfk_transformer.config.search_settings import SETTING_DTYPES
-from tfk_transformer.inference.step_tensors import STEP_SETTINGS, cache_shapes, memory_shapes
 
 if TYPE_CHECKING:
-    from tfk_transformer.config.model_options import TokenConfig
+    from tfk_transformer.config.model_options import (
+        LanguageModelConfig,
+        TokenConfig,
+        TransformerConfig,
+    )
+
+# The settings for choosing a token. The other search settings concern beams and the end of the
+# search.
+STEP_SETTINGS = (
+    "min_length",
+    "temperature",
+    "top_k",
+    "top_p",
+    "seed",
+    "repetition_penalty",
+    "no_repeat_ngram_size",
+)
+
+Shapes = dict[str, tuple[int | str, ...]]  # letters stand for sizes known at run time
 
 
 class TensorSignature(NamedTuple):
@@ -74,7 +94,7 @@ SAVED_MODEL = {
 }
 
 # For hosts that run the decoding loop themselves. The shapes of the memory and the cache depend on
-# the model; see `step_tensors`.
+# the model.
 TOKENIZE = Signature((TEXT,), (SOURCE_IDS,))
 
 
@@ -85,9 +105,8 @@ def encode(config: "TokenConfig") -> Signature | None:
 
 
 def decoder_step(config: "TokenConfig") -> Signature:
-    """Return the signature of a decoding step.
-
-    A step takes the outputs of `encode` and a cache, and returns the cache of the next step.
+    """Return the signature of a decoding step, from the outputs of `encode` and a cache to the next
+    cache.
     """
     inputs = (
         TARGET_IDS,
@@ -102,6 +121,53 @@ def decoder_step(config: "TokenConfig") -> Signature:
         *float32_tensors(cache_shapes(config, "next_", "T")),
     )
     return Signature(inputs, outputs)
+
+
+def memory_shapes(config: "TokenConfig") -> Shapes:
+    """Return the outputs of an encoder, if there is one, which each decoding step reads.
+
+    The layers of an ensemble are numbered from the first of the first member to the last of the
+    last.
+    """
+    if not config.has_encoder:
+        return {}
+    length = _after(config.members[0].source_additions, "S")
+    shapes: Shapes = {}
+    for i, layer in enumerate(_layers(config)):
+        shapes |= _key_value(layer, f"memory_{i}", length)
+    return {**shapes, "source_mask": ("N", 1, 1, length)}
+
+
+def cache_shapes(config: "TokenConfig", prefix: str = "", positions: str = "P") -> Shapes:
+    """Return the KV cache that a decoding step reads, or with "next_" the one that it returns.
+
+    An SSRU has one state in place of all positions: its tensor has min(P,1) positions.
+    """
+    length = _after(config.members[0].target_prefix, positions)
+    shapes: Shapes = {}
+    for i, layer in enumerate(_layers(config)):
+        name = f"{prefix}cache_{i}"
+        if layer.has_ssru:
+            shapes[f"{name}_state"] = ("N", 1, f"min({positions},1)", layer.model_dim)
+        else:
+            shapes |= _key_value(layer, name, length)
+    return shapes
+
+
+def _after(prefix: Sequence[int], length: str) -> str:
+    """Return the letter of a length, with the number of tokens of the prefix before it."""
+    return f"{len(prefix)}+{length}" if prefix else length
+
+
+def _layers(config: "TokenConfig") -> "Iterator[TransformerConfig | LanguageModelConfig]":
+    return itertools.chain(*([member] * member.decoder_layers for member in config.members))
+
+
+def _key_value(layer: "TransformerConfig | LanguageModelConfig", name: str, length: str) -> Shapes:
+    return {
+        f"{name}_key": ("N", layer.num_heads, length, layer.query_width),
+        f"{name}_value": ("N", layer.num_heads, length, layer.value_width),
+    }
 
 
 def float32_tensors(shapes: dict[str, tuple[str | int, ...]]) -> tuple[TensorSignature, ...]:

@@ -12,7 +12,7 @@ import numpy as np
 from tfk_transformer.constants import END_ID, LENGTH_ALLOWANCE, PAD_ID, START_ID
 from tfk_transformer.inference.conveyor import TextOnRoad
 from tfk_transformer.inference.runtime import TranslatorRuntime
-from tfk_transformer.inference.step_tensors import STEP_SETTINGS
+from tfk_transformer.inference.signatures import STEP_SETTINGS
 from tfk_transformer.text.kept_characters import ReadableText, is_lexical, take_out
 from tfk_transformer.text.outcome import Refused, TextError, check_texts
 from tfk_transformer.text.results import NO_HYPOTHESIS
@@ -117,16 +117,10 @@ def _stream_sentences(
 def next_tokens(
     runtime: TranslatorRuntime, source_ids: np.ndarray, settings: Mapping[str, Any]
 ) -> Iterator[np.ndarray]:
-    """Choose the next token of each row, step by step, until all rows have ended.
+    """Yield the next tokens of each row, step by step, until all rows have ended.
 
-    Args:
-        runtime: runs `tokenize`, `encode` and `decoder_step` of the model.
-        source_ids: int32 (N, S), tokens and end token, padded.
-        settings: all search settings by name.
-
-    Yields:
-        int32 (N,): tokens, the end token included. Rows that have ended, or whose prompt is still
-            being read, have padding.
+    Source ids, int32 (N, S), are tokens and end token, padded. The tokens, int32 (N,), include the
+    end token. Rows that have ended, or whose prompt is still being read, have padding.
     """
     prompts = source_ids[:, :0]
     if not runtime.has_encoder:
@@ -137,22 +131,13 @@ def next_tokens(
         # must have the same length.
         groups = [np.flatnonzero(prompt_lengths == length) for length in set(prompt_lengths)]
         tokens = [_tokens(runtime, source_ids[rows], prompts[rows], settings) for rows in groups]
-        return _merge_groups(len(source_ids), groups, tokens)
-    return _tokens(runtime, source_ids, prompts, settings)
-
-
-def _merge_groups(
-    count: int, groups: Sequence[np.ndarray], tokens: Sequence[Iterator[np.ndarray]]
-) -> Iterator[np.ndarray]:
-    """Merge the tokens of groups of rows into tokens (N,) of all rows.
-
-    Groups that have ended have padding.
-    """
-    for group_tokens in itertools.zip_longest(*tokens, fillvalue=PAD_ID):
-        merged = np.full(count, PAD_ID, "int32")
-        for rows, row_tokens in zip(groups, group_tokens, strict=True):
-            merged[rows] = row_tokens
-        yield merged
+        for group_tokens in itertools.zip_longest(*tokens, fillvalue=PAD_ID):
+            merged = np.full(len(source_ids), PAD_ID, "int32")
+            for rows, row_tokens in zip(groups, group_tokens, strict=True):
+                merged[rows] = row_tokens
+            yield merged
+    else:
+        yield from _tokens(runtime, source_ids, prompts, settings)
 
 
 def _tokens(
@@ -161,14 +146,18 @@ def _tokens(
     prompts: np.ndarray,
     settings: Mapping[str, Any],
 ) -> Iterator[np.ndarray]:
-    """Yield tokens as `next_tokens` does, for prompts (N, P).
-
-    With a `min_length`, the prompts must have equal lengths.
-    """
+    """Yield tokens as `next_tokens` does. With a `min_length`, prompts (N, P) have one length."""
     lengths = np.count_nonzero(source_ids, axis=1)  # (N,)
     prompt_lengths = np.count_nonzero(prompts, axis=1)  # (N,)
-    longest = np.minimum(_longest(lengths, settings) + prompt_lengths, runtime.max_length)
-    constants = _step_settings(settings, prompt_lengths)
+    # As `Limits.max_lengths`.
+    allowed = np.ceil(lengths.astype("float32") * np.float32(settings["max_length_factor"]))
+    longest = np.minimum(settings["max_length"], allowed.astype("int64") + LENGTH_ALLOWANCE)
+    longest = np.minimum(longest + prompt_lengths, runtime.max_length)
+    shortest = settings["min_length"]
+    if shortest > 0:  # it includes the prompt; prompts of any length may end if it is 0
+        shortest = shortest + np.max(prompt_lengths, initial=0)
+    constants: Tensors = {name: settings[name] for name in STEP_SETTINGS}
+    constants["min_length"] = np.array(shortest, "int32")
     if runtime.has_encoder:
         constants |= runtime.run("encode", {"source_ids": source_ids})
     cache = empty_cache(runtime.cache_shapes, len(lengths))
@@ -192,27 +181,6 @@ def _tokens(
         running &= (token != END_ID) & (position + 1 < longest)
         token = np.where(reading, prompts[:, position], token) if reading.any() else token
         ids = np.concatenate([ids, token[:, None]], axis=1, dtype="int32")
-
-
-def _longest(lengths: np.ndarray, settings: Mapping[str, Any]) -> np.ndarray:
-    """Return the length limits (N,) of targets, as `Limits.max_lengths`, for sources (N,)."""
-    allowed = np.ceil(lengths.astype("float32") * np.float32(settings["max_length_factor"])).astype(
-        "int64"
-    )
-    limits: np.ndarray = np.minimum(settings["max_length"], allowed + LENGTH_ALLOWANCE)
-    return limits
-
-
-def _step_settings(settings: Mapping[str, Any], prompt_lengths: np.ndarray) -> Tensors:
-    """Return the settings of a step, whose `min_length` includes the prompt.
-
-    A `min_length` of 0 stays 0, so that prompts of any length may end.
-    """
-    min_length = settings["min_length"]
-    shortest = np.array(
-        min_length + np.max(prompt_lengths, initial=0) if min_length > 0 else 0, "int32"
-    )
-    return {**{name: settings[name] for name in STEP_SETTINGS}, "min_length": shortest}
 
 
 def join_pieces(tokens: Iterable[int], pieces: Sequence[str]) -> Iterator[str]:

@@ -8,23 +8,21 @@ from typing import Any, TypeVar
 import numpy as np
 
 from tfk_transformer.config.search_settings import resolve_settings, setting_arrays
-from tfk_transformer.inference import batches
+from tfk_transformer.inference.batches import run_in_batches
 from tfk_transformer.inference.runtime import TranslatorRuntime, Workload, are_small
+from tfk_transformer.inference.signatures import FUNCTIONS
 from tfk_transformer.text.calibration import with_confidences
 from tfk_transformer.text.outcome import Outcome, Refused, too_long
 from tfk_transformer.text.results import ScoredTarget, Translation, to_hypotheses
 from tfk_transformer.text.road import Sentences
 
 Result = TypeVar("Result")
+# The arguments that need tokens, and the functions of the model that give them.
+TOKENS = ("token_scores, attention", "score_ids", "generate")
 
 
 class TextSearch:
-    """The search of one call, whose settings are resolved once.
-
-    Args:
-        runtime: runs the functions of the model.
-        settings: search settings, see `SearchSettings`.
-        batch_size, use_cache, token_scores, attention: see `BaseTranslator.translate`.
+    """The search of one call, whose settings are resolved once; see `BaseTranslator.translate`.
 
     Raises:
         ValueError: if a setting is invalid, or the files do not contain the requested outputs.
@@ -51,7 +49,7 @@ class TextSearch:
         self._token_scores = token_scores
         self._attention = attention
         if self.needs_tokens:
-            self._require_tokens()
+            self.runtime.require(*TOKENS)
 
     def translate(self, sentences: Sentences) -> list[Outcome[Translation]]:
         """Return the outcome of each text, which is one sentence."""
@@ -63,21 +61,16 @@ class TextSearch:
         """Return the outcome of each text, whose hypotheses have tokens only if they are needed."""
         texts, prefixes, _ = sentences
         small = len(texts) < 2 or are_small(len(texts), self.batch_size, self.settings["beam_size"])
+        search: Callable[..., Sequence[Any]]
         if needs_tokens:
-            self._require_tokens()
+            self.runtime.require(*TOKENS)
             workload = Workload(small=small)
             attention = self._attention or sentences.attention
-            search = functools.partial(
-                batches.search_with_tokens,
-                self.runtime,
-                self._scalars,
-                workload,
-                attention,
-            )
+            search = functools.partial(self._search_with_tokens, workload, attention)
         else:
             workload = Workload(self.runtime.concurrency(len(texts)), small)
-            search = functools.partial(batches.search, self.runtime, self._scalars, workload)
-        rows = batches.run_in_batches(
+            search = functools.partial(self._search, workload)
+        rows = run_in_batches(
             texts, self.batch_size, search, prefixes, concurrency=workload.concurrency
         )
         translations = with_confidences(
@@ -95,8 +88,45 @@ class TextSearch:
             for translation in translations
         ]
 
-    def _require_tokens(self) -> None:
-        self.runtime.require("token_scores, attention", "score_ids", "generate")
+    def _search(
+        self, workload: Workload, texts: Sequence[str], prefixes: Sequence[str]
+    ) -> list[np.ndarray]:
+        """Return the texts of the hypotheses (N, n_best), and their scores (N, n_best)."""
+        inputs = {
+            "text": np.array(texts, object),
+            "prefix": np.array(prefixes if any(prefixes) else [""], object),
+            **self._scalars,
+        }
+        outputs = self.runtime.run("translate", inputs, workload)
+        return [np.asarray(outputs[name]) for name in ("translations", "scores")]
+
+    def _search_with_tokens(
+        self, workload: Workload, attention: bool, texts: Sequence[str], prefixes: Sequence[str]
+    ) -> list[Any]:
+        """Return the texts and scores of the hypotheses, and their tokens.
+
+        These are source ids (N, S), ids (N, n_best, T), token log-probabilities (N, n_best, T) and,
+        if requested, attention (N, n_best, L, H, T, S).
+        """
+        from tfk_transformer.inference.token_scoring import padded_ids
+
+        source_tokenizer, target_tokenizer, _ = self.runtime.tokenizers
+        source_ids = padded_ids(source_tokenizer.encode(texts))
+        prefix_ids = padded_ids(target_tokenizer.encode(prefixes))
+        inputs = {"source_ids": source_ids, "prefix_ids": prefix_ids, **self._scalars}
+        outputs = self.runtime.run("generate", inputs, workload)
+        ids = np.asarray(outputs["ids"])
+        count, n_best, length = ids.shape
+        rows = ids.reshape(count * n_best, length)
+        sources = np.repeat(source_ids, n_best, axis=0)
+        token_log_probs, _, *weights = score_ids(self.runtime, sources, rows, attention)
+        details = [
+            values.reshape(count, n_best, *values.shape[1:])
+            for values in (token_log_probs, *weights)
+        ]
+        hypotheses = np.array(target_tokenizer.decode(rows.tolist()), object)
+        scores = np.asarray(outputs["scores"])
+        return [hypotheses.reshape(count, n_best), scores, source_ids, ids, *details]
 
     def _translation(
         self,
@@ -118,7 +148,7 @@ class TextSearch:
                         ids[rank],
                         log_probs[rank] if self._token_scores else None,
                         None if attention is None else attention[rank],
-                    )._asdict()
+                    )
                 )
                 for rank, hypothesis in enumerate(results)
             ]
@@ -135,8 +165,18 @@ def score_pairs(
 ) -> list[Outcome[Result]]:
     """Return the outcome of scoring each pair of a source and its target."""
     runtime.require("score, score_tokens", "score_ids")
-    run = functools.partial(batches.score, runtime, attention)
-    rows = batches.run_in_batches(sources, batch_size, run, targets)
+
+    def run(sources: Sequence[str], targets: Sequence[str]) -> list[np.ndarray]:
+        from tfk_transformer.inference.token_scoring import padded_ids
+
+        source_ids = padded_ids(runtime.tokenizers.source_tokenizer.encode(sources))
+        target_ids = padded_ids(runtime.tokenizers.target_tokenizer.encode(targets))
+        token_log_probs, log_probability, *weights = score_ids(
+            runtime, source_ids, target_ids, attention
+        )
+        return [log_probability, source_ids, target_ids, token_log_probs, *weights]
+
+    rows = run_in_batches(sources, batch_size, run, targets)
     reason = f"{long_pair(runtime.max_length)} this pair; split it into sentences."
     return [
         Refused("texts", reason) if np.isnan(row[0]) else convert(target, *row)
@@ -144,12 +184,26 @@ def score_pairs(
     ]
 
 
+def score_ids(
+    runtime: TranslatorRuntime, source_ids: np.ndarray, target_ids: np.ndarray, attention: bool
+) -> list[np.ndarray]:
+    """Return the token log-probabilities (N, T), their sums (N,) and, if requested, attention."""
+    name = "score_and_attend" if attention else "score_ids"
+    outputs = runtime.run(name, {"source_ids": source_ids, "target_ids": target_ids})
+    if attention and outputs["attention"].shape[2] == 0:
+        raise ValueError(
+            "attention: expected a model with attention, got a decoder-only model of SSRUs, which "
+            "have no attention heads; leave attention out."
+        )
+    return [np.asarray(outputs[tensor.name]) for tensor in FUNCTIONS[name].outputs]
+
+
 def scored_target(runtime: TranslatorRuntime) -> Callable[..., ScoredTarget]:
-    """Return the function that converts a row of `batches.score` to a scored target."""
+    """Return the function that converts a row of scores of `score_pairs`."""
 
     def convert(target: str, log_probability: float, *arrays: np.ndarray) -> ScoredTarget:
         details = runtime.tokenizers.details(*arrays)
-        return ScoredTarget(target, float(log_probability), **details._asdict())
+        return ScoredTarget(target, float(log_probability), **details)
 
     return convert
 

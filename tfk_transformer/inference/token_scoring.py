@@ -1,7 +1,7 @@
 """The tokens of texts: conversion of texts to padded ids, and of ids to tokens."""
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -13,15 +13,6 @@ except ModuleNotFoundError as error:
     if error.name != "sentencepiece":
         raise
     raise ImportError("scores of texts need sentencepiece: pip install sentencepiece") from None
-
-
-class Details(NamedTuple):
-    """The tokens of a target with their log-probabilities and attention."""
-
-    tokens: list[str]  # T pieces
-    token_log_probs: list[float] | None
-    attention: np.ndarray | None  # float32 (L, H, T, S)
-    source_tokens: list[str]  # S pieces
 
 
 class Tokenizers(NamedTuple):
@@ -37,30 +28,26 @@ class Tokenizers(NamedTuple):
         ids: np.ndarray,
         log_probs: np.ndarray | None = None,
         attention: np.ndarray | None = None,
-    ) -> Details:
-        """Convert ids to tokens, and remove the padding from the arrays.
+    ) -> dict[str, Any]:
+        """Return the fields of `Hypothesis` and `ScoredTarget` for padded ids (S,) and (T,).
 
-        Args:
-            source_ids: ids (S,) of the source, tokens and end token, padded.
-            ids: ids (T,) of the target, padded.
-            log_probs: float32 (T,), or None.
-            attention: float32 (L, H, T, S), or None.
+        Log-probabilities are float32 (T,), and attention is (L, H, T, S).
         """
         tokens = self.target_tokenizer.pieces_of(ids)
         source_tokens = self.source_tokenizer.pieces_of(source_ids)
         if not self.has_encoder:  # attention is to all tokens except the last
             start = self.source_tokenizer.pieces_of([START_ID])
             source_tokens = [*start, *source_tokens[:-1], *tokens[:-1]]
-        return Details(
-            tokens=tokens,
-            token_log_probs=None
-            if log_probs is None
-            else [float(value) for value in log_probs[: len(tokens)]],
-            attention=None
-            if attention is None
-            else np.array(attention[:, :, : len(tokens), : len(source_tokens)]),
-            source_tokens=source_tokens,
-        )
+        if log_probs is not None:
+            log_probs = log_probs[: len(tokens)]
+        if attention is not None:
+            attention = np.array(attention[:, :, : len(tokens), : len(source_tokens)])
+        return {
+            "tokens": tokens,
+            "token_log_probs": None if log_probs is None else list(map(float, log_probs)),
+            "attention": attention,
+            "source_tokens": source_tokens,
+        }
 
 
 def padded_ids(rows: Sequence[Sequence[int]]) -> np.ndarray:

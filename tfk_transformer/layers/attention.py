@@ -140,18 +140,14 @@ class MultiHeadAttention(BaseLayer):
     ) -> None:
         # Glorot's limit for the projection as one matrix, D x (H * width). Keras would take the
         # head axis for the axis of a convolution.
-        fan_in = shape[-2]
         fan_out = shape[-1] * (shape[0] if len(shape) == 3 else 1)
-        limit = (6.0 / (fan_in + fan_out)) ** 0.5
+        limit = (6.0 / (shape[-2] + fan_out)) ** 0.5
         initializer = keras.initializers.RandomUniform(-limit, limit)
-        setattr(
-            self, f"{role}_weight", self.add_weight(name=role, shape=shape, initializer=initializer)
-        )
-        bias = (
-            self.add_weight(name=f"{role}_bias", shape=bias_shape, initializer="zeros")
-            if role in self.use_bias
-            else None
-        )
+        weight = self.add_weight(name=role, shape=shape, initializer=initializer)
+        setattr(self, f"{role}_weight", weight)
+        bias = None
+        if role in self.use_bias:
+            bias = self.add_weight(name=f"{role}_bias", shape=bias_shape, initializer="zeros")
         setattr(self, f"{role}_bias", bias)
 
     def __call__(self, *args: Tensor, **kwargs: Tensor) -> Attended:
@@ -224,7 +220,8 @@ class MultiHeadAttention(BaseLayer):
         joined = ops.transpose(heads, (0, 2, 1, 3))  # (B, T, H, V)
         rows = ops.reshape(joined, (-1, self.num_heads * self.value_dim))
         rows = ops.matmul(rows, ops.cast(self.output_weight, rows.dtype))
-        rows = self._add_bias(rows, "output")
+        if self.output_bias is not None:
+            rows = rows + ops.cast(ops.reshape(self.output_bias, (-1,)), rows.dtype)
         output = ops.reshape(rows, (batch, length, self.output_weight.shape[1]))  # (B, T, D)
         return Attended(self.joined_dropout(output, training=training), weights)
 
@@ -240,37 +237,33 @@ class MultiHeadAttention(BaseLayer):
         Without a context, attend from `query` to itself.
         """
         if context is None:
-            return self.attend(*self.project_self(query), attention_mask, training)
-        projected = self.project_query(query), self.project_context(context)
+            projected = self.project_self(query)
+        else:
+            projected = self.project_query(query), self.project_context(context)
         return self.attend(*projected, attention_mask, training)
 
     def _split_heads(self, x: Tensor, roles: tuple[str, ...]) -> list[Tensor]:
         """Project (B, T, D) to (B, H, T, width) for each of the roles, in one matrix product."""
         batch, length, _ = ops.shape(x)
         weights = [getattr(self, f"{role}_weight") for role in roles]
-        # (D, sum of H*width)
-        kernel = ops.concatenate([_as_matrix(weight) for weight in weights], axis=1)
+        matrices = [  # (D, H*width), with the heads next to each other
+            ops.reshape(ops.transpose(w, (1, 0, 2)), (w.shape[1], w.shape[0] * w.shape[2]))
+            for w in weights
+        ]
+        kernel = ops.concatenate(matrices, axis=1)
         # (B*T, D), or (B*T*H, D/H) with shared projections.
         rows = ops.reshape(ops.cast(x, self.compute_dtype), (-1, kernel.shape[0]))
         projected = ops.matmul(rows, ops.cast(kernel, rows.dtype))
         parts = [projected]
         if len(weights) > 1:
             widths = [weight.shape[0] * weight.shape[2] for weight in weights]
-            parts = ops.split(projected, list(itertools.accumulate(widths[:-1])), axis=-1)
-        parts = [self._add_bias(part, role) for part, role in zip(parts, roles, strict=True)]
+            parts = list(ops.split(projected, list(itertools.accumulate(widths[:-1])), axis=-1))
+        for i, role in enumerate(roles):  # a bias has the heads next to each other, too
+            bias = getattr(self, f"{role}_bias")
+            if bias is not None:
+                parts[i] = parts[i] + ops.cast(ops.reshape(bias, (-1,)), parts[i].dtype)
         split = [
             ops.reshape(part, (batch, length, self.num_heads, w.shape[2]))
             for part, w in zip(parts, weights, strict=True)
         ]
         return [ops.transpose(part, (0, 2, 1, 3)) for part in split]  # (B, H, T, width)
-
-    def _add_bias(self, part: Tensor, role: str) -> Tensor:
-        bias = getattr(self, f"{role}_bias")
-        # The bias has the heads next to each other, as in `part`.
-        return part if bias is None else part + ops.cast(ops.reshape(bias, (-1,)), part.dtype)
-
-
-def _as_matrix(weight: Tensor) -> Tensor:
-    """Reshape (H, D, width) to (D, H*width), with the heads next to each other."""
-    heads, rows, width = weight.shape
-    return ops.reshape(ops.transpose(weight, (1, 0, 2)), (rows, heads * width))

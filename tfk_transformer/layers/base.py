@@ -1,4 +1,4 @@
-"""What all layers share: the shape of their output, how they are saved, and dropout."""
+"""The base of all layers, and dropout."""
 
 from typing import Any
 
@@ -30,10 +30,9 @@ class BaseLayer(keras.layers.Layer):
 class Dropout(keras.layers.Dropout):
     """`keras.layers.Dropout`, in a third of the time on a CPU under TensorFlow.
 
-    Under TensorFlow, Keras draws 32 random bits for each element, and drawing takes most of the
-    time. This layer draws 8 bits and drops an element if they are below rate * 256. That is rarely
-    a whole number, so each call rounds it up or down at random: the probability of being dropped is
-    exactly the rate.
+    Keras draws 32 random bits for each element there, which takes most of the time. This layer
+    draws 8, and drops an element if they are below rate * 256. Each call rounds that number up or
+    down at random, so that the probability of being dropped is exactly the rate.
     """
 
     def call(self, inputs: Tensor, training: bool | None = False) -> Tensor:

@@ -46,7 +46,7 @@ def check_labels(labels: Tensor, predicted: Tensor) -> None:
 def token_crossentropy(
     labels: Tensor, predicted: Tensor, label_smoothing: float = 0.0, from_logits: bool = True
 ) -> Tensor:
-    """Compute the cross-entropy of each token with smoothed labels, in float32.
+    """Compute the cross-entropy of each token with smoothed labels, float32 (B, T).
 
     The smoothed label puts 1 - e on the true token and spreads e evenly over the vocabulary
     (arXiv:1512.00567, section 7), so the loss is logsumexp(z) - (1 - e) z_true - e mean(z).
@@ -55,36 +55,23 @@ def token_crossentropy(
     bias of -1e9 has this effect. The token gets no part of e: mean(z) is the mean of the other
     tokens' logits. This applies to logits, not to probabilities.
 
-    Args:
-        labels: ids (B, T).
-        predicted: logits z, or probabilities, (B, T, vocab_size).
-        label_smoothing: e in [0, 1).
-        from_logits: whether `predicted` are logits.
+    The labels are ids (B, T); values at padding have no meaning. The logits z, or probabilities
+    without `from_logits`, are (B, T, vocab_size), and `label_smoothing` is e in [0, 1).
 
-    Returns:
-        float32 (B, T). The values at padding have no meaning.
+    The gradient of logits is p - (1 - e) onehot - e / V, where V is the number of tokens that can
+    be predicted. Automatic differentiation takes three times as long on a CPU: it computes the
+    exponentials again, and a segment sum with one segment per logit for the logits at the labels.
     """
     labels = ops.cast(labels, "int32")
     check_labels(labels, predicted)
-    if from_logits:
-        return _crossentropy_of_logits(labels, ops.cast(predicted, "float32"), label_smoothing)
-    log_probs = ops.log(ops.maximum(ops.cast(predicted, "float32"), MIN_PROBABILITY))
-    return -(1.0 - label_smoothing) * _at(labels, log_probs) - label_smoothing * ops.mean(
-        log_probs, axis=-1
-    )
-
-
-def _crossentropy_of_logits(labels: Tensor, logits: Tensor, label_smoothing: float) -> Tensor:
-    """Compute `token_crossentropy` of float32 logits, with an explicit gradient.
-
-    The gradient is p - (1 - e) onehot - e / V, where V is the number of tokens that can be
-    predicted. Automatic differentiation takes three times as long on a CPU: it computes the
-    exponentials again, and a segment sum with one segment per logit for the logits at the labels.
-    """
+    if not from_logits:
+        log_probs = ops.log(ops.maximum(ops.cast(predicted, "float32"), MIN_PROBABILITY))
+        return -(1.0 - label_smoothing) * _at(labels, log_probs) - label_smoothing * ops.mean(
+            log_probs, axis=-1
+        )
 
     @custom_gradient
     def crossentropy(logits: Tensor) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
-        vocab_size = logits.shape[-1]
         probabilities = ops.softmax(logits, axis=-1)
         normalizer, true = _normalizer_and_true(labels, logits, probabilities)
         losses = normalizer - (1.0 - label_smoothing) * true
@@ -94,7 +81,8 @@ def _crossentropy_of_logits(labels: Tensor, logits: Tensor, label_smoothing: flo
             losses = losses - label_smoothing * mean
 
         def gradient(upstream: Tensor) -> Tensor:
-            slopes = ops.reshape((probabilities - shares) * upstream[..., None], (-1, vocab_size))
+            slopes = (probabilities - shares) * upstream[..., None]
+            slopes = ops.reshape(slopes, (-1, logits.shape[-1]))
             flat = ops.reshape(labels, (-1,))
             indices = ops.stack([ops.arange(ops.shape(flat)[0]), flat], axis=-1)
             true = ops.reshape(-(1.0 - label_smoothing) * upstream, (-1,))
@@ -102,7 +90,7 @@ def _crossentropy_of_logits(labels: Tensor, logits: Tensor, label_smoothing: flo
 
         return losses, gradient
 
-    return crossentropy(logits)
+    return crossentropy(ops.cast(predicted, "float32"))
 
 
 def projected_crossentropy(
@@ -203,14 +191,12 @@ def divergence(logits: Tensor) -> Tensor:
 
 
 def _spread(logits: Tensor, normalizer: Tensor, label_smoothing: float) -> tuple[Tensor, Tensor]:
-    """Spread the smoothed part of the labels over the tokens that can be predicted.
+    """Return the mean logit (…) of the tokens that can be predicted, and each token's part of e,
+    (V,).
 
     With n the normalizer, every n - z is at least 0, so the mean of n - z, times V, is above
     -MIN_LOG_PROB if any n - z is. In most models it is not. Then all tokens can be predicted, and
     the logits need not be compared one by one.
-
-    Returns:
-        The mean of the logits z (…, V) of these tokens, (…), and each token's part of e, (V,).
     """
     vocab_size = logits.shape[-1]
     mean = ops.mean(logits, axis=-1)

@@ -163,11 +163,8 @@ class DecoderLayer(OptionsLayer):
         o = self.options
         if self.ssru:
             return ops.zeros((batch, 1, 0, o.model_dim), dtype="float32")
-        shape = (batch, o.num_heads, 0)
-        return KeyValue(
-            ops.zeros((*shape, o.query_width), dtype=self.compute_dtype),
-            ops.zeros((*shape, o.value_width), dtype=self.compute_dtype),
-        )
+        shapes = [(batch, o.num_heads, 0, width) for width in (o.query_width, o.value_width)]
+        return KeyValue(*[ops.zeros(shape, dtype=self.compute_dtype) for shape in shapes])
 
     def _attend_to_memory(
         self,
@@ -274,7 +271,7 @@ class Decoder(Stack):
         """
         self_weights = []
         cross_weights = []
-        masks = self._masks(attention_mask, self._all_positions(x))
+        masks = self._masks(attention_mask, x)
         memories = self.project_memory(encoded)
         for layer, memory, mask in zip(self.layers, memories, masks, strict=True):
             x, self_attention, cross_attention = layer(
@@ -304,7 +301,7 @@ class Decoder(Stack):
         """
         new_cache = []
         cross_weights = []
-        masks = self._masks(lineage, positions or (None, None))
+        masks = self._masks(lineage, x, positions)
         for layer, past, layer_memory, mask in zip(self.layers, cache, memory, masks, strict=True):
             x, layer_cache, layer_weights = layer.step(
                 x, past, layer_memory, mask, cross_attention_mask
@@ -317,9 +314,6 @@ class Decoder(Stack):
         """Return the arguments of the constructor."""
         return {
             **super().get_config(),
-            "num_layers": self.num_layers,
-            "relative": list(self.relative) if self.relative else None,
-            "final_norm": self.normalised,
             "cross_attention": self.cross_attention,
             "ssru_max_length": self.ssru_max_length,
         }

@@ -123,6 +123,7 @@ class Stack(OptionsLayer):
     ) -> None:
         super().__init__(options, **kwargs)
         dtype = {"dtype": self.dtype_policy}
+        o = self.options
         self.num_layers = num_layers
         self.normalised = final_norm
         self.relative = tuple(relative) if relative else None
@@ -131,46 +132,50 @@ class Stack(OptionsLayer):
             for i in range(num_layers)
         ]
         # The output of pre-norm layers is a sum without a norm.
-        if final_norm or (final_norm is None and self.options.normalizes_input):
+        if final_norm or (final_norm is None and o.normalizes_input):
             self.final_norm = make_norm(
-                self.options.norm_type, self.options.norm_epsilon, self.dtype_policy, "final_norm"
+                o.norm_type, o.norm_epsilon, self.dtype_policy, "final_norm"
             )
         else:
             self.final_norm = keras.layers.Identity(**dtype, name="final_norm")
         self.relative_positions: list[RelativePositions] = []
         if relative:
             buckets, max_distance, by_layer = relative
-            numbers = [f"_{i}" for i in range(num_layers)] if by_layer else [""]
+            names = ["relative_positions"]
+            if by_layer:
+                names = [f"relative_positions_{i}" for i in range(num_layers)]
             self.relative_positions = [
                 RelativePositions(
-                    self.options.num_heads,
-                    buckets,
-                    max_distance,
-                    self.bidirectional,
-                    **dtype,
-                    name=f"relative_positions{number}",
+                    o.num_heads, buckets, max_distance, self.bidirectional, **dtype, name=name
                 )
-                for number in numbers
+                for name in names
             ]
 
-    def _masks(self, attention_mask: Tensor, positions: tuple[Tensor, Tensor]) -> list[Tensor]:
+    def get_config(self) -> dict[str, object]:
+        """Return the arguments of the constructor."""
+        return {
+            **super().get_config(),
+            "num_layers": self.num_layers,
+            "final_norm": self.normalised,
+            "relative": list(self.relative) if self.relative else None,
+        }
+
+    def _masks(
+        self, attention_mask: Tensor, x: Tensor, positions: tuple[Tensor, Tensor] | None = None
+    ) -> list[Tensor]:
         """Return each layer's mask for self-attention, with the biases of relative positions.
 
-        Args:
-            attention_mask: see `masks.as_additive`; None hides nothing.
-            positions: of the queries (T,) and of the keys (S,).
+        The positions are those of the queries (T,) and of the keys (S,), by default of a full pass
+        over x (B, T, D). An `attention_mask` of None hides nothing.
         """
-        biases = [table(*positions) for table in self.relative_positions]
-        if attention_mask is not None and biases:
-            mask = as_additive(attention_mask)
-            biases = [mask + bias for bias in biases]
-        masks = biases or [attention_mask]
+        masks = [attention_mask]
+        if self.relative_positions:
+            queries, keys = positions or (ops.arange(ops.shape(x)[1]),) * 2
+            masks = [table(queries, keys) for table in self.relative_positions]
+            if attention_mask is not None:
+                mask = as_additive(attention_mask)
+                masks = [mask + bias for bias in masks]
         return masks if len(masks) == self.num_layers else masks * self.num_layers
-
-    def _all_positions(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the positions of queries and keys in a full pass over (B, T, D)."""
-        positions = ops.arange(ops.shape(x)[1]) if self.relative_positions else None
-        return positions, positions
 
 
 @keras.saving.register_keras_serializable(package="tfk_transformer")
@@ -258,17 +263,8 @@ class Encoder(Stack):
             The output (B, S, D), and a list of each layer's attention weights (B, H, S, S).
         """
         weights = []
-        masks = self._masks(attention_mask, self._all_positions(x))
+        masks = self._masks(attention_mask, x)
         for layer, mask in zip(self.layers, masks, strict=True):
             x, layer_weights = layer(x, attention_mask=mask, training=training)
             weights.append(layer_weights)
         return self._result(Attended(self.final_norm(x), weights))
-
-    def get_config(self) -> dict[str, object]:
-        """Return the arguments of the constructor."""
-        return {
-            **super().get_config(),
-            "num_layers": self.num_layers,
-            "final_norm": self.normalised,
-            "relative": list(self.relative) if self.relative else None,
-        }

@@ -50,14 +50,17 @@ class FeedForward(BaseLayer):
         self.gated = gated
         self.use_bias = use_bias
         function = ACTIVATIONS.get(activation, activation)
-        self.inner = self._dense(ff_dim, "inner", function)
-        self.linear = self._dense(ff_dim, "linear") if gated else None
+        options = {"use_bias": use_bias, "dtype": self.dtype_policy}
+        self.inner = keras.layers.Dense(ff_dim, function, name="inner", **options)
+        self.linear = keras.layers.Dense(ff_dim, name="linear", **options) if gated else None
         self.inner_dropout = Dropout(dropout, dtype=self.dtype_policy)
 
     def build(self, input_shape: Shape) -> None:
         """Make the weights for inputs (…, D)."""
         model_dim = input_shape[-1]
-        self.outer = self._dense(model_dim or 0, "outer")
+        self.outer = keras.layers.Dense(
+            model_dim or 0, use_bias=self.use_bias, dtype=self.dtype_policy, name="outer"
+        )
         self.inner.build((None, None, model_dim))
         if self.linear:
             self.linear.build((None, None, model_dim))
@@ -72,10 +75,3 @@ class FeedForward(BaseLayer):
             hidden = hidden * self.linear(rows)
         rows = self.outer(self.inner_dropout(hidden, training=training))
         return ops.reshape(rows, ops.shape(x))
-
-    def _dense(
-        self, width: int, name: str, activation: str | Callable[[Tensor], Tensor] | None = None
-    ) -> keras.layers.Dense:
-        return keras.layers.Dense(
-            width, activation, use_bias=self.use_bias, dtype=self.dtype_policy, name=name
-        )

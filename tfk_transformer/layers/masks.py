@@ -1,12 +1,8 @@
 """Attention masks from ids or padding masks.
 
 The masks are additive: 0 for a visible position and -1e9 for a hidden one. They are float32
-whatever the compute dtype, because -1e9 does not exist in float16. Models make them here and pass
-them to their layers as arguments. Keras's implicit masks are not used: they are lost silently
-wherever a layer does not pass them on.
-
-Layers also accept the boolean masks of Keras, where True marks a visible position; see
-`as_additive`.
+whatever the compute dtype, because -1e9 does not exist in float16. Models pass them to their layers
+as arguments: Keras's implicit masks are lost silently wherever a layer does not pass them on.
 """
 
 import keras

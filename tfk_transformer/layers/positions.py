@@ -1,8 +1,5 @@
-"""Positions: encodings that are added to embeddings, and biases that are added to attention scores.
-
-A model has one or the other: `Positions` adds sinusoids or learned vectors to the embeddings, and
-with relative positions nothing; `RelativePositions` then adds learned biases to the scores of
-self-attention, by the distance of query and key, as in T5.
+"""Positions: encodings that are added to embeddings (`Positions`), or biases that are added to the
+scores of self-attention by the distance of query and key, as in T5 (`RelativePositions`).
 """
 
 import math
@@ -71,9 +68,7 @@ class Positions(BaseLayer):
         dropout: of the sum.
         offset: the number of the first position, for sinusoids.
         prefix: the number of tokens that the model adds to every sequence.
-        norm: whether the sum is normalized, before dropout.
-        epsilon: of the norm.
-        norm_type: one of `residual.NORMS`.
+        norm, epsilon, norm_type: whether the sum is normalized, before dropout; see `make_norm`.
         **kwargs: arguments of `keras.layers.Layer`.
     """
 
@@ -134,11 +129,7 @@ class Positions(BaseLayer):
     def call(
         self, embedded: Tensor, training: bool | None = None, positions: Tensor = None
     ) -> Tensor:
-        """Add positions, int32 (B, T), by default 0 to T-1 in every row, to (B, T, D).
-
-        Raises:
-            ValueError: if T without the prefix is known and above `max_length`.
-        """
+        """Add positions, int32 (B, T), by default 0 to T-1 in every row, to (B, T, D)."""
         length = embedded.shape[1]
         # JAX has expressions for unknown lengths.
         if isinstance(length, int) and length > self.prefix + self.max_length:
@@ -146,42 +137,33 @@ class Positions(BaseLayer):
                 f"sequence length: expected at most max_length={self.max_length} tokens, got "
                 f"{length - self.prefix}; shorten it or raise max_length."
             )
-        total = self._scaled(embedded)
+        total = embedded * embedded.shape[-1] ** 0.5 if self.scale else embedded
         if self.table is not None:
-            table = self._table(embedded.dtype)
+            table = ops.cast(ops.convert_to_tensor(self.table), embedded.dtype)
             length = ops.shape(embedded)[1]
             by_number = isinstance(length, int) or keras.backend.backend() != "jax"
             if positions is None and not by_number:  # JAX slices by numbers only
                 positions = ops.arange(length)
             total = total + (table[:length] if positions is None else take_rows(table, positions))
-        return self.sum_dropout(self._normalized(total), training=training)
+        total = self.layer_norm(total) if self.layer_norm else total
+        return self.sum_dropout(total, training=training)
 
     def at(self, embedded: Tensor, position: Tensor) -> Tensor:
         """Add a position, a scalar or (M,), to the vectors of (B, M, D), without dropout."""
-        total = self._scaled(embedded)
+        total = embedded * embedded.shape[-1] ** 0.5 if self.scale else embedded
         if self.table is not None:
-            total = total + ops.take(self._table(embedded.dtype), position, axis=0)
-        return self._normalized(total)
-
-    def _normalized(self, total: Tensor) -> Tensor:
+            table = ops.cast(ops.convert_to_tensor(self.table), embedded.dtype)
+            total = total + ops.take(table, position, axis=0)
         return self.layer_norm(total) if self.layer_norm else total
-
-    def _scaled(self, embedded: Tensor) -> Tensor:
-        return embedded * embedded.shape[-1] ** 0.5 if self.scale else embedded
-
-    def _table(self, dtype: str) -> Tensor:
-        return ops.cast(ops.convert_to_tensor(self.table), dtype)
 
 
 def bucket_table(buckets: int, max_distance: int, bidirectional: bool) -> np.ndarray:
-    """Return the bucket of each distance, key position minus query position.
+    """Return the bucket, int32, of each distance from -max_distance to max_distance.
 
-    Half of the buckets have one distance each. The others grow logarithmically up to `max_distance`
-    (arXiv:1910.10683, section 2.1); farther positions share a bucket. If `bidirectional`, later
-    keys have the second half of the buckets, otherwise they all have bucket 0.
-
-    Returns:
-        int32 (2 * max_distance + 1,), for the distances from -max_distance to max_distance.
+    A distance is key position minus query position. Half of the buckets have one distance each. The
+    others grow logarithmically up to `max_distance` (arXiv:1910.10683, section 2.1); farther
+    positions share a bucket. If `bidirectional`, later keys have the second half of the buckets,
+    otherwise they all have bucket 0.
     """
     distances = np.arange(-max_distance, max_distance + 1)
     per_side = buckets // 2 if bidirectional else buckets
@@ -197,9 +179,8 @@ def bucket_table(buckets: int, max_distance: int, bidirectional: bool) -> np.nda
 
 
 def key_positions(columns: Tensor, beams: Tensor, prefix: int = 0) -> Tensor:
-    """Return the positions (C,) of the C keys in a cache.
-
-    The tokens of the target's prefix have one key each, later positions one for each of M beams.
+    """Return the positions (C,) of the keys in a cache: one a prefix token, then one for each of M
+    beams.
     """
     numbers = ops.arange(columns)
     return ops.where(numbers < prefix, numbers, prefix + (numbers - prefix) // beams)

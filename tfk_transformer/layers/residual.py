@@ -68,12 +68,11 @@ class Residual(BaseLayer):
 
 @keras.saving.register_keras_serializable(package="tfk_transformer")
 class LayerNorm(keras.layers.LayerNormalization):
-    """A `keras.layers.LayerNormalization` over the last axis that trains faster on a CPU.
+    """A `keras.layers.LayerNormalization` that trains in two thirds of the time on a CPU.
 
-    Training takes two thirds of the time. The layer computes y = n gamma + beta with
-    n = (x - mean(x)) / sqrt(var(x) + epsilon) (arXiv:1607.06450, section 3), in float32 whatever
-    the compute dtype. With g = dy gamma, the gradient is
-    dx = (g - mean(g) - n mean(g n)) / sqrt(var(x) + epsilon).
+    It computes y = n gamma + beta with n = (x - mean(x)) / sqrt(var(x) + epsilon) over the last
+    axis (arXiv:1607.06450, section 3), in float32 whatever the compute dtype. With g = dy gamma,
+    the gradient is dx = (g - mean(g) - n mean(g n)) / sqrt(var(x) + epsilon).
     """
 
     def __init__(self, epsilon: float = 1e-6, **kwargs: object) -> None:
@@ -96,10 +95,8 @@ class LayerNorm(keras.layers.LayerNormalization):
 
 @keras.saving.register_keras_serializable(package="tfk_transformer")
 class RMSNorm(BaseLayer):
-    """Divide vectors by their root mean square (arXiv:1910.07467).
-
-    The layer computes y = x / sqrt(mean(x^2) + epsilon) gamma over the last axis, in float32
-    whatever the compute dtype.
+    """Compute y = x / sqrt(mean(x^2) + epsilon) gamma over the last axis (arXiv:1910.07467), in
+    float32.
     """
 
     arguments = ("epsilon",)

@@ -43,18 +43,16 @@ class SSRU(BaseLayer):
     def call(self, x: Tensor) -> Tensor:
         """Map all positions (B, T, D) to (B, T, D)."""
         forget, update = self._gates(x)
-        return self._output(_accumulate(forget, update, x.shape[1] or self.max_length))
+        state = _accumulate(forget, update, x.shape[1] or self.max_length)
+        return ops.cast(ops.relu(state), self.compute_dtype)
 
     def step(self, x: Tensor, past: Tensor, lineage: Tensor = None) -> tuple[Tensor, Tensor]:
         """Map the next position (B, M, D) of M beams to (B, M, D), and their states (B, 1, M, D).
 
-        Args:
-            x: (B, M, D).
-            past: float32 (B, 1, M, D), the states of the beams at the previous position, which are
-                never reordered; (B, 1, 0, D) in the first step.
-            lineage: additive mask broadcastable to (B, 1, M, (t+1)*M), see `DecoderLayer.step`. Its
-                columns of the previous position show each beam the one that it continues. None is
-                correct for M = 1.
+        The past, float32 (B, 1, M, D), has the states at the previous position, which are never
+        reordered; it is (B, 1, 0, D) in the first step. The columns of the previous position in the
+        lineage, see `DecoderLayer.step`, show each beam the one that it continues. A lineage of
+        None is correct for M = 1.
         """
         if lineage is None:
             previous = ops.sum(past, axis=2, keepdims=True)  # of at most one position
@@ -64,7 +62,7 @@ class SSRU(BaseLayer):
             previous = ops.matmul(ops.cast(continued, past.dtype), past)
         forget, update = self._gates(x)
         state = forget[:, None] * previous + update[:, None]
-        return self._output(state[:, 0]), state
+        return ops.cast(ops.relu(state[:, 0]), self.compute_dtype), state
 
     def _gates(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Return f and (1 - f) * (x W), float32 (B, T, D)."""
@@ -76,9 +74,6 @@ class SSRU(BaseLayer):
         forget = ops.sigmoid(projected[:, width:] + ops.cast(self.forget_bias, "float32"))
         update = (1.0 - forget) * projected[:, :width]
         return ops.reshape(forget, shape), ops.reshape(update, shape)
-
-    def _output(self, state: Tensor) -> Tensor:
-        return ops.cast(ops.relu(state), self.compute_dtype)
 
 
 def _accumulate(forget: Tensor, update: Tensor, length: int) -> Tensor:

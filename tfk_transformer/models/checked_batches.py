@@ -1,8 +1,7 @@
-"""Checks of the ids in data for `fit`, `evaluate` and `predict`, batch by batch.
+"""Checks of the ids in data for `fit`, `evaluate` and `predict`, before a step reads a batch.
 
 Compiled functions cannot refuse an id: XLA replaces one outside the vocabulary by another id, JAX
-computes NaN, and TensorFlow's error names an operation of the graph. So each batch is checked
-before a step reads it.
+computes NaN, and TensorFlow's error names an operation of the graph.
 """
 
 import contextlib
@@ -56,7 +55,7 @@ class BatchCheck:
         ranges: the range of each input by name, and of "labels". The first range is that of a
             model's only input.
         target: the name of the input whose first batch in `fit` is checked: a warning says why a
-            model cannot learn to translate from it. Defaults to None: no warning.
+            model cannot learn to translate from it. None: no warning.
     """
 
     def __init__(self, ranges: Sequence[IdRange], target: str | None = None) -> None:
@@ -83,11 +82,7 @@ class BatchCheck:
             self.warn(target[:CHECKED_ROWS], y[:CHECKED_ROWS])
 
     def data(self, data: Any) -> Any:
-        """Return data with the same batches, each of which is checked.
-
-        That is a `tf.data.Dataset`, a `keras.utils.PyDataset`, a generator or a `DataLoader` of
-        torch. Other data is returned as it is.
-        """
+        """Return data of the types named below so that each of its batches is checked."""
         if data in _checked:
             return data
         classes = {
@@ -147,12 +142,18 @@ class BatchCheck:
             }
             for id_range in self.ranges:
                 if id_range.name in arrays:
-                    _assert_range(id_range, tf.cast(arrays[id_range.name], tf.int64))
+                    ids = tf.cast(arrays[id_range.name], tf.int64)
+                    lowest = tf.reduce_min(ids)
+                    highest = tf.reduce_max(ids)
+                    value = tf.strings.as_string(tf.where(lowest < 0, lowest, highest))
+                    before, after = id_range.message
+                    in_range = tf.logical_and(lowest >= 0, highest < id_range.size)
+                    tf.debugging.Assert(in_range, [tf.strings.join([before, value, after])])
             if self.target and {self.target, LABELS_NAME} <= arrays.keys():
-                ids = [arrays[self.target], arrays[LABELS_NAME]]
+                first = [arrays[self.target], arrays[LABELS_NAME]]
                 tf.cond(
                     tf.equal(index, 0),
-                    lambda: tf.numpy_function(self.warn, ids, []),
+                    lambda: tf.numpy_function(self.warn, first, []),
                     lambda: tf.no_op(),
                 )
             return batch
@@ -163,10 +164,7 @@ class BatchCheck:
 
 @contextlib.contextmanager
 def plain_errors(model: Any) -> Iterator[None]:
-    """Raise the error about an id as a ValueError of one line, whatever the backend made of it.
-
-    The model keeps its weights.
-    """
+    """Raise the error about an id as a ValueError of one line; the model keeps its weights."""
     try:
         yield
     except Exception as error:
@@ -206,16 +204,4 @@ class _CheckedSequence(keras.utils.PyDataset):
 
 
 def _collate(collate: Callable[[Any], Any], check: BatchCheck, rows: Any) -> Any:
-    return check(collate(rows))
-
-
-def _assert_range(id_range: IdRange, ids: Tensor) -> None:
-    """Add an operation to a graph that fails for ids outside of a range, int64."""
-    import tensorflow as tf
-
-    lowest = tf.reduce_min(ids)
-    highest = tf.reduce_max(ids)
-    value = tf.strings.as_string(tf.where(lowest < 0, lowest, highest))
-    before, after = id_range.message
-    in_range = tf.logical_and(lowest >= 0, highest < id_range.size)
-    tf.debugging.Assert(in_range, [tf.strings.join([before, value, after])])
+    return check(collate(rows))  # not a lambda, which worker processes could not receive

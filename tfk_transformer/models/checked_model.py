@@ -1,4 +1,9 @@
-"""Keras models that check what is passed to Keras's methods, and explain what does not fit."""
+"""Keras models that check what is passed to Keras's methods, to explain what does not fit.
+
+Names, shapes and types are checked whenever a model is called or traced. Values are checked where
+they are known, in arrays and eager tensors, and never inside a compiled function: the batches of a
+data set are checked before a step reads them, see `checked_batches`.
+"""
 
 import contextlib
 import functools
@@ -9,11 +14,18 @@ from typing import Any
 import keras
 
 from tfk_transformer.array_types import Tensor
+from tfk_transformer.config.words import nearest
 from tfk_transformer.losses import LabelSmoothedCrossentropy
 from tfk_transformer.models.checked_batches import BatchCheck, IdRange, plain_errors
-from tfk_transformer.models.inputs import check_from_logits
 
 SPARSE_LOSSES = ("sparse_categorical_crossentropy", keras.losses.sparse_categorical_crossentropy)
+# The remedy for a name of Hugging Face's models.
+OTHER_NAMES = {
+    "input_ids": "Its name here is 'source'",
+    "attention_mask": "Its name here is 'source_mask'",
+    "decoder_input_ids": "Its name here is 'target'",
+    "labels": "Pass labels as y",
+}
 
 
 class CheckedModel(keras.Model):
@@ -28,7 +40,13 @@ class CheckedModel(keras.Model):
         Raises:
             ValueError: names the argument, the expected and the received value.
         """
-        raise NotImplementedError
+        ranges = self.id_ranges[:-1]  # without labels
+        if len(ranges) == 1 and not isinstance(inputs, Mapping):
+            inputs = {ranges[0].name: inputs}
+        check_names(inputs, tuple(id_range.name for id_range in ranges), ("source_mask",))
+        for name, size, _ in ranges:
+            check_ids(name, inputs[name], size)
+        check_same_rows(inputs)
 
     @property
     def id_ranges(self) -> tuple[IdRange, ...]:
@@ -182,9 +200,10 @@ def _is_batches(x: object) -> bool:
 
 
 def _epoch_order(batches: Any) -> keras.callbacks.Callback:
-    """Return a callback that sets the epoch of the batches, which Keras reads now and then.
+    """Return a callback that sets the epoch of the batches.
 
-    It reads them to determine shapes, and begins with a later epoch to resume a training run.
+    Keras reads the batches to determine shapes too, and begins with a later epoch to resume a
+    training run.
     """
     next_epoch = batches.epoch
     first: list[int] = []
@@ -201,3 +220,144 @@ def _reads_ids(loss: object) -> bool:
     if isinstance(loss, keras.losses.SparseCategoricalCrossentropy):
         return loss.ignore_class is None
     return isinstance(loss, LabelSmoothedCrossentropy) or loss in SPARSE_LOSSES
+
+
+def check_names(inputs: object, needed: tuple[str, ...], optional: tuple[str, ...] = ()) -> None:
+    """Check for missing and unknown names: a misspelt mask, for instance, would be ignored."""
+    if not isinstance(inputs, Mapping):
+        items = ", ".join(f'"{name}": ids' for name in needed)
+        raise ValueError(
+            f"inputs: expected a dictionary {{{items}}}, got {_describe(inputs)}; give each array "
+            "its name."
+        )
+    names = (*needed, *optional)
+    for name in inputs:
+        if name not in names:
+            hint = f" {OTHER_NAMES[name]}." if name in OTHER_NAMES else nearest(name, names)
+            raise ValueError(f"inputs: expected {', '.join(names)}, got '{name}'.{hint}")
+    if missing := [name for name in needed if name not in inputs]:
+        raise ValueError(
+            f"inputs: expected {', '.join(needed)}, got none named {', '.join(missing)}."
+        )
+
+
+def check_ids(name: str, ids: Tensor, vocab_size: int) -> None:
+    """Check that ids are integers (batch, length), and below `vocab_size` where they are known."""
+    shape = _shape(name, ids)
+    if shape is not None and len(shape) != 2:
+        remedies = {
+            1: "add a batch axis: ids[None, :]",
+            3: "pass ids, not one-hot vectors or embeddings",
+        }
+        remedy = remedies.get(len(shape), "pass one row a text")
+        raise ValueError(
+            f"{name}: expected ids of shape (batch, length), got shape {shape}; {remedy}."
+        )
+    try:
+        dtype = keras.backend.standardize_dtype(ids.dtype)
+    except ValueError:  # of NumPy, for strings and objects
+        dtype = str(ids.dtype)
+    averaged = False
+    if keras.backend.backend() == "tensorflow":
+        import tensorflow as tf
+
+        # Under a strategy of `tf.distribute`, `fit` builds a model with the mean of the devices'
+        # first batches, float64 (`TensorFlowTrainer._maybe_symbolic_build`), in this context.
+        averaged = tf.distribute.in_cross_replica_context()
+    if "int" not in dtype and not averaged:
+        remedy = "encode texts with a tokenizer, for instance with tokenizer.graph_encode(texts)"
+        if "float" in dtype or dtype == "bool":
+            remedy = "convert them, for instance with ids.astype('int32')"
+        raise ValueError(f"{name}: expected integer ids, got {dtype}; {remedy}.")
+    IdRange(name, vocab_size).check(ids)
+
+
+def check_same_rows(inputs: Mapping[str, Tensor]) -> None:
+    """Check, as far as known, the rows of source and target, and the shape of the source's mask."""
+    shapes = {name: _shape(name, array) for name, array in inputs.items()}
+    source, target, mask = (shapes.get(name) for name in ("source", "target", "source_mask"))
+    if source and target and _differ(source[:1], target[:1]):
+        raise ValueError(
+            f"inputs: expected as many rows in target as in source, got {target[0]} and "
+            f"{source[0]}."
+        )
+    if source and mask and (len(mask) != 2 or _differ(source, mask)):
+        raise ValueError(f"source_mask: expected the shape of source, {source}, got {mask}.")
+
+
+def check_from_logits(argument: str, functions: Any, logits: bool) -> None:
+    """Check that losses or metrics read what the model returns: logits or probabilities.
+
+    `functions` is the value of the `argument` of `compile`: a name, a function or an object, or a
+    list or dictionary of these.
+    """
+    for function in keras.tree.flatten(functions):
+        if _from_logits(argument, function) in (logits, None):
+            continue
+        name = function
+        if not isinstance(function, str):
+            name = getattr(function, "__name__", type(function).__name__)
+        # The class of Keras that the name of a function belongs to, if any.
+        full_name = "sparse_categorical_crossentropy" if name in ("crossentropy", "ce") else name
+        class_name = full_name.title().replace("_", "") if full_name.islower() else full_name
+        module = "losses" if argument == "loss" else "metrics"
+        if hasattr(getattr(keras, module), class_name):
+            full_name = f"keras.{module}.{class_name}"
+        raise ValueError(
+            f"{argument}: expected from_logits={logits} for a model that returns "
+            f"{'logits' if logits else 'probabilities'}, got from_logits={not logits} of "
+            f"{name}; pass {full_name}(from_logits={logits})."
+        )
+
+
+def _differ(one: tuple[int | None, ...], other: tuple[int | None, ...]) -> bool:
+    return any(None not in pair and pair[0] != pair[1] for pair in zip(one, other, strict=True))
+
+
+def _shape(name: str, array: Tensor) -> tuple[int | None, ...] | None:
+    """Return the shape of an array or tensor; None if not even its rank is known."""
+    if not hasattr(array, "shape"):
+        remedy = (
+            "pass the array of ids itself"
+            if isinstance(array, Mapping)
+            else 'pad its rows with keras.utils.pad_sequences(ids, padding="post")'
+        )
+        raise ValueError(
+            f"{name}: expected an array or tensor of ids (batch, length), got {_describe(array)}; "
+            f"{remedy}."
+        )
+    if hasattr(array, "row_splits"):
+        raise ValueError(
+            f"{name}: expected a dense tensor of ids (batch, length), got a ragged one; pad its "
+            "rows with ids.to_tensor()."
+        )
+    try:
+        return tuple(array.shape)
+    except ValueError:  # TensorFlow's, of unknown rank
+        return None
+
+
+def _describe(value: object) -> str:
+    if isinstance(value, Mapping):
+        return "a dictionary"
+    name = type(value).__name__
+    return (
+        f"a {name} of {len(value)}"
+        if isinstance(value, list | tuple)
+        else f"a value of type {name}"
+    )
+
+
+def _from_logits(argument: str, function: Any) -> bool | None:
+    """Return whether a loss or metric reads logits; None if it does not say."""
+    if isinstance(function, str):
+        if function in ("crossentropy", "ce"):  # metrics whose class depends on the labels
+            return False
+        try:
+            function = (keras.losses if argument == "loss" else keras.metrics).get(function)
+        except ValueError:  # Keras itself refuses the name
+            return None
+    if isinstance(function, keras.losses.Loss | keras.metrics.Metric):
+        return function.get_config().get("from_logits")
+    parameters = inspect.signature(function).parameters if callable(function) else {}
+    return parameters["from_logits"].default if "from_logits" in parameters else None

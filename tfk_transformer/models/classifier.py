@@ -13,7 +13,6 @@ from tfk_transformer.layers.attention import Attended
 from tfk_transformer.layers.masks import additive_mask
 from tfk_transformer.models.checked_batches import LABELS_NAME, IdRange
 from tfk_transformer.models.configured_model import ConfiguredModel
-from tfk_transformer.models.inputs import check_ids, check_names, check_same_rows
 
 
 @keras.saving.register_keras_serializable(package="tfk_transformer")
@@ -49,13 +48,6 @@ class Classifier(ConfiguredModel):
         """Make all weights. Their shapes follow from the configuration."""
         super().build(input_shape)
         self.head.build((None, self.config.model_dim))
-
-    def check_inputs(self, inputs: Tensor) -> None:
-        """Check the inputs of a call; see `CheckedModel.check_inputs`."""
-        named = inputs if isinstance(inputs, Mapping) else {"source": inputs}
-        check_names(named, ("source",), ("source_mask",))
-        check_ids("source", named["source"], self.config.vocab_size)
-        check_same_rows(named)
 
     @property
     def id_ranges(self) -> tuple[IdRange, ...]:

@@ -2,7 +2,7 @@
 
 import functools
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, NoReturn, Self
 
 import keras
@@ -57,7 +57,17 @@ class ConfiguredModel(CheckedModel):
             _check_config(None, cls.config_type, f"only {', '.join(kwargs)}" if kwargs else "none")
         model = super().__new__(cls, *args, **kwargs)
         # Keras has wrapped the method of the class, to record the shapes that an export traces.
-        model.build = _build_once(model, model.build)
+        build = model.build
+
+        @functools.wraps(build)
+        def build_once(input_shape: object = None) -> None:
+            if not model.built:
+                build(model.input_shapes)
+                select_policies(model)
+                if keras.backend.backend() == "tensorflow":
+                    _name_listed_layers(model)
+
+        model.build = build_once
         return model
 
     def __init__(self, config: ModelOptions, **kwargs: Any) -> None:
@@ -104,7 +114,19 @@ class ConfiguredModel(CheckedModel):
                 else [spec(shape=shapes)]
             )
         if keras.backend.backend() == "torch":
-            _check_torch_export(format, input_signature)
+            if format == "tf_saved_model" and isinstance(input_signature[0], Mapping):
+                raise ValueError(
+                    'format: expected "onnx", "openvino" or "torch" for several inputs with '
+                    'PyTorch, got "tf_saved_model"; export with TensorFlow or JAX.'
+                )
+            shapes = [tuple(spec.shape) for spec in keras.tree.flatten(input_signature)]
+            # Keras would export for one token only.
+            if format in ("onnx", "torch", "litert") and any(None in shape for shape in shapes):
+                raise ValueError(
+                    f"input_signature: expected fixed shapes with PyTorch, got {shapes[0]}; pass "
+                    'for instance keras.InputSpec("int32", shape=(8, 32), name="source") for each '
+                    "input."
+                )
         super().export(filepath, format, verbose, input_signature, **kwargs)
 
     @property
@@ -235,33 +257,6 @@ class ConfiguredModel(CheckedModel):
         return cls(cls.config_type(**config["config"]), **arguments)
 
 
-def _check_torch_export(format: str, input_signature: Any) -> None:
-    """Refuse what Keras exports with PyTorch only to fail later, or for one token only."""
-    if format == "tf_saved_model" and isinstance(input_signature[0], Mapping):
-        raise ValueError(
-            'format: expected "onnx", "openvino" or "torch" for several inputs with PyTorch, got '
-            '"tf_saved_model"; export with TensorFlow or JAX.'
-        )
-    shapes = [tuple(spec.shape) for spec in keras.tree.flatten(input_signature)]
-    if format in ("onnx", "torch", "litert") and any(None in shape for shape in shapes):
-        raise ValueError(
-            f"input_signature: expected fixed shapes with PyTorch, got {shapes[0]}; pass for "
-            'instance keras.InputSpec("int32", shape=(8, 32), name="source") for each input.'
-        )
-
-
-def _build_once(model: ConfiguredModel, build: Callable[[Any], None]) -> Callable[..., None]:
-    @functools.wraps(build)
-    def build_once(input_shape: object = None) -> None:
-        if not model.built:
-            build(model.input_shapes)
-            select_policies(model)
-            if keras.backend.backend() == "tensorflow":
-                _name_listed_layers(model)
-
-    return build_once
-
-
 def _name_listed_layers(model: ConfiguredModel) -> None:
     """Make the layers in lists attributes as well: TensorFlow's checkpoints do not contain lists.
 
@@ -296,9 +291,8 @@ def array_problems(
     actual: Mapping[str, tuple[int, ...]],
     most: int | None = None,
 ) -> str:
-    """Describe every array that is missing, unexpected or of another shape; "" without problems.
-
-    Of more than `most` arrays, the others are counted.
+    """Describe every array that is missing, unexpected or of another shape; count those beyond
+    `most`.
     """
     problems = []
     for name, shape in expected.items():

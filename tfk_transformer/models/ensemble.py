@@ -10,8 +10,7 @@ from tfk_transformer.array_types import Tensor
 from tfk_transformer.config.model_options import EnsembleConfig
 from tfk_transformer.layers.decoder import Decoded
 from tfk_transformer.models.checked_batches import IdRange
-from tfk_transformer.models.reproduction.difference import difference_from
-from tfk_transformer.models.reproduction.plain_weights import plain_weights
+from tfk_transformer.models.reproduction import difference_from, plain_weights
 from tfk_transformer.models.token_model import (
     Beams,
     Step,
@@ -82,10 +81,6 @@ class Ensemble(TokenModel):
         """Return the members by the prefix of their names in `named_weights`."""
         return {f"{member.name}/": member for member in self.members}
 
-    def check_inputs(self, inputs: Tensor) -> None:
-        """Check the inputs of a call; see `CheckedModel.check_inputs`."""
-        self.members[0].check_inputs(inputs)  # the vocabularies of all are equal
-
     @property
     def id_ranges(self) -> tuple[IdRange, ...]:
         """The ids that each input, and the labels, may contain."""
@@ -117,34 +112,24 @@ class Ensemble(TokenModel):
         self, source: Tensor, use_cache: bool = True, tokens: Tensor = None
     ) -> Stepper:
         """Encode source ids (B, S) for a search; see `Transformer.start_search`."""
-        return combine_steppers(
-            [member.start_search(source, use_cache, tokens) for member in self.members]
+        steps, first_caches, memories = zip(
+            *(member.start_search(source, use_cache, tokens) for member in self.members),
+            strict=True,
         )
 
+        def step(beams: Beams, cache: Tensor, memory: Tensor) -> Step:
+            results = [one(beams, *state) for one, *state in zip(steps, cache, memory, strict=True)]
+            attention = mean_of([result.attention for result in results])
+            logits, caches = ([result[i] for result in results] for i in (0, 1))
+            return Step(logits, caches, attention)
 
-def combine_steppers(steppers: Sequence[Stepper]) -> Stepper:
-    """Combine steppers into one, whose logits, cache and memory are lists with one item a model."""
-
-    def step(beams: Beams, cache: Tensor, memory: Tensor) -> Step:
-        inputs = zip(steppers, cache, memory, strict=True)
-        steps = [stepper.step(beams, *state) for stepper, *state in inputs]
-        return Step(
-            [result.logits for result in steps],
-            [result.cache for result in steps],
-            mean_of([result.attention for result in steps]),
-        )
-
-    return Stepper(
-        step,
-        lambda batch: [stepper.first_cache(batch) for stepper in steppers],
-        [stepper.memory for stepper in steppers],
-    )
+        # Logits, cache and memory are lists with one item for each member.
+        return step, lambda batch: [first(batch) for first in first_caches], list(memories)
 
 
 def combine_decoded(decoded: Sequence[Decoded]) -> Decoded:
-    """Combine the results of several models into one.
-
-    The attention is the mean of the models' last layers and of their heads, (B, 1, T, S).
+    """Combine outputs, and the mean attention (B, 1, T, S) of the models' last layers and their
+    heads.
     """
     attention = [ops.mean(model.cross_weights[-1], axis=1, keepdims=True) for model in decoded]
     return Decoded([model.output for model in decoded], [], [mean_of(attention)])

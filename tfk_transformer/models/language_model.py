@@ -11,7 +11,7 @@ from tfk_transformer.config.model_options import LanguageModelConfig
 from tfk_transformer.layers.decoder import Decoded
 from tfk_transformer.layers.masks import causal_mask
 from tfk_transformer.models.checked_batches import LABELS_NAME, IdRange
-from tfk_transformer.models.inputs import check_ids
+from tfk_transformer.models.checked_model import check_ids
 from tfk_transformer.models.token_model import Step, Stepper, TokenModel
 
 

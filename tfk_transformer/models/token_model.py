@@ -4,7 +4,7 @@ import functools
 import inspect
 import operator
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import keras
 import numpy as np
@@ -40,13 +40,11 @@ class Beams(NamedTuple):
     lineage: Tensor
 
 
-class Stepper(NamedTuple):
-    """The functions and tensors of a model for a search of encoded sources."""
-
-    step: Callable[[Beams, Tensor, Tensor], Step]  # of beams, cache and memory
-    # B -> the KV cache before the first step: tensors (B, …, 0, …) that grow along axis 2.
-    first_cache: Callable[[Tensor], Tensor]
-    memory: Tensor  # a structure of tensors (B, …); a step may be called with only some of the rows
+StepFunction: TypeAlias = Callable[[Beams, Tensor, Tensor], Step]  # of beams, cache and memory
+# What a search of encoded sources needs: its step; the function from B to the KV cache before the
+# first step, tensors (B, …, 0, …) that grow along axis 2; and the memory, a structure of tensors
+# (B, …). A step may be called with only some of the rows.
+Stepper: TypeAlias = tuple[StepFunction, Callable[[Tensor], Tensor], Tensor]
 
 
 class TokenModel(ConfiguredModel):
@@ -114,17 +112,15 @@ class TokenModel(ConfiguredModel):
     @property
     def _joins_loss(self) -> bool:
         """Whether a training step computes loss and projection together; see `forward_pass`."""
-        returns_product = (
+        return (
             type(self).call is TokenModel.call
             and self.config.returns_logits
             and not self.projection.use_bias
-        )
-        loss_is_whole = (
-            self.compute_loss == super().compute_loss
+            and self.compute_loss == super().compute_loss
             and not self.has_loss_weights
             and self.activity_regularizer is None  # it would regularize the decoder's output too
+            and getattr(self.loss, "joins_projection", False)
         )
-        return returns_product and loss_is_whole and getattr(self.loss, "joins_projection", False)
 
     def train_step(self, *arguments: Any) -> Any:
         """Train on a batch; see `keras.Model`, whose arguments depend on the backend.
@@ -225,10 +221,7 @@ class TokenModel(ConfiguredModel):
         raise NotImplementedError
 
     def _stepper(self, memory: tuple[Any, ...], use_cache: bool, tokens: Tensor) -> Stepper:
-        """Return the stepper of a search; see `Transformer.start_search`.
-
-        The memory has tensors (B, …) that `step` reads, or without a cache, `_decode_target`.
-        """
+        """Return the stepper of a memory for `step`, or without a cache, for `_decode_target`."""
 
         def step(beams: Beams, cache: list[Tensor], memory: Tensor) -> Step:
             if use_cache:
@@ -240,7 +233,7 @@ class TokenModel(ConfiguredModel):
                 return result
             return result._replace(logits=ops.take(result.logits, tokens, axis=2))
 
-        return Stepper(step, self.decoder.empty_cache if use_cache else lambda batch: [], memory)
+        return step, self.decoder.empty_cache if use_cache else lambda batch: [], memory
 
     def _decode_target(self, target: Tensor, memory: Sequence[Tensor]) -> Decoded:
         """Decode all positions of target ids (B, T)."""
@@ -249,9 +242,8 @@ class TokenModel(ConfiguredModel):
     def _step_positions(
         self, position: Tensor, tokens: Tensor, beams: Tensor, cache: list[Tensor]
     ) -> tuple[Tensor, Tensor] | None:
-        """Return the positions of queries and keys, if the decoder has relative positions.
-
-        The position of the tokens (B, N) is a scalar or (N,).
+        """Return the positions of queries and keys for relative positions, of tokens (B, N) at ()
+        or (N,).
         """
         if not self.decoder.relative_positions:
             return None
@@ -285,9 +277,8 @@ class TokenModel(ConfiguredModel):
 
 def mean_of(tensors: Sequence[Tensor]) -> Tensor:
     """Return the mean of tensors of one shape."""
-    return (
-        tensors[0] if len(tensors) == 1 else functools.reduce(operator.add, tensors) / len(tensors)
-    )
+    total = functools.reduce(operator.add, tensors)
+    return total if len(tensors) == 1 else total / len(tensors)
 
 
 def mean_log_probs(logits: Tensor) -> Tensor:

@@ -8,7 +8,7 @@ of a prefix, which includes the suffix of a source.
 """
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import keras
 from keras import ops
@@ -20,15 +20,11 @@ from tfk_transformer.layers.attention import Attended, KeyValue
 from tfk_transformer.layers.decoder import Decoded
 from tfk_transformer.layers.masks import HIDDEN, additive_mask, causal_mask
 from tfk_transformer.models.checked_batches import LABELS_NAME, IdRange
-from tfk_transformer.models.inputs import check_ids, check_names, check_same_rows
 from tfk_transformer.models.token_model import Step, Stepper, TokenModel
 
-
-class Memory(NamedTuple):
-    """The keys and values of the encoder's output, to which every decoding step attends."""
-
-    layers: list[KeyValue]  # for each decoder layer keys (B, H, S, K) and values (B, H, S, V)
-    mask: Tensor  # float32 (B, 1, 1, S); S includes the source's additions
+# What every decoding step attends to: for each decoder layer keys (B, H, S, K) and values
+# (B, H, S, V), and the additive mask (B, 1, 1, S), where S includes the source's additions.
+Memory: TypeAlias = tuple[list[KeyValue], Tensor]
 
 
 class AttentionMaps(NamedTuple):
@@ -80,13 +76,6 @@ class Transformer(TokenModel):
         self._add_encoder(config.source_vocab_size, tied, len(config.source_additions))
         embedding = self.source_embedding if config.shares_source else None
         self._add_decoder(True, embedding)
-
-    def check_inputs(self, inputs: Tensor) -> None:
-        """Check the inputs of a call; see `CheckedModel.check_inputs`."""
-        check_names(inputs, ("source", "target"), ("source_mask",))
-        check_ids("source", inputs["source"], self.config.source_vocab_size)
-        check_ids("target", inputs["target"], self.config.target_vocab_size)
-        check_same_rows(inputs)
 
     @property
     def id_ranges(self) -> tuple[IdRange, ...]:
@@ -144,7 +133,8 @@ class Transformer(TokenModel):
     def remember(self, source: Tensor) -> Memory:
         """Encode source ids (B, S), and project the output for each decoder layer of a search."""
         encoded = self.encode(source).output
-        return Memory(self.decoder.project_memory(encoded), self._memory_mask(source))
+        mask = prefixed_mask(self.config.source_additions, self._source_mask(source))
+        return self.decoder.project_memory(encoded), mask
 
     def step(
         self,
@@ -175,12 +165,14 @@ class Transformer(TokenModel):
             tokens, position, lineage = step_inputs(prefix, tokens, position, lineage)
         positions = self._step_positions(position, tokens, beams, cache)
         embedded = self.target_positions.at(self.target_embedding(tokens), position)
+        layers, mask = memory
         # The minimum changes no value. Without it, TensorFlow 2.21 with oneDNN fuses a mask that
         # only one product reads, as in a decoder of a single layer, so that the whole loop of a
         # search returns nothing.
-        mask = ops.minimum(memory.mask, 0.0) if self.config.decoder_layers == 1 else memory.mask
+        if self.config.decoder_layers == 1:
+            mask = ops.minimum(mask, 0.0)
         output, cache, cross_weights = self.decoder.step(
-            embedded, cache, memory.layers, lineage, mask, positions
+            embedded, cache, layers, lineage, mask, positions
         )
         attention = ops.mean(cross_weights[-1], axis=1)
         if prefix:
@@ -207,16 +199,13 @@ class Transformer(TokenModel):
         """
         if use_cache:
             return self._stepper(self.remember(source), use_cache, tokens)
-        memory = (self.encode(source).output, self._memory_mask(source))
-        return self._stepper(memory, use_cache, tokens)
-
-    def _memory_mask(self, source: Tensor) -> Tensor:
-        return prefixed_mask(self.config.source_additions, self._source_mask(source))
+        encoded = self.encode(source).output
+        mask = prefixed_mask(self.config.source_additions, self._source_mask(source))
+        return self._stepper((encoded, mask), use_cache, tokens)
 
     def _source_mask(self, source: Tensor, real: Tensor = None) -> Tensor:
-        """Return the additive mask (B, 1, 1, S) of source ids (B, S).
-
-        `real` is 1 for a token and 0 for padding, by default where ids are not 0.
+        """Return the additive mask (B, 1, 1, S) of ids (B, S); `real` is 1 for a token, by default
+        unless 0.
         """
         real = ops.not_equal(source, PAD_ID) if real is None else real
         if not self.config.source_end:
@@ -227,9 +216,8 @@ class Transformer(TokenModel):
     def _decode_target(
         self, target: Tensor, memory: Sequence[Tensor], training: bool | None = None
     ) -> Decoded:
-        """Decode all positions of target ids (B, T).
-
-        The memory is the encoder's output (B, S, D) and its additive mask (B, 1, 1, S).
+        """Decode ids (B, T), given the encoder's output (B, S, D) and its additive mask (B, 1, 1,
+        S).
         """
         encoded, source_mask = memory
         # Target padding is at the end, so the causal mask hides it from every real token.
@@ -270,10 +258,10 @@ def prefixed_mask(prefix: Sequence[int], mask: Tensor) -> Tensor:
 
 
 def positions_with_suffix(prefix: int, suffix: int, mask: Tensor) -> Tensor:
-    """Return the positions of a source with its suffix and prefix, int32 (B, P+S).
+    """Return the positions of a source in the encoder's order, int32 (B, P+S).
 
-    They are in the encoder's order: the suffix, with positions after the source, then the prefix.
-    The additive mask (B, 1, 1, S) is that of the source, whose visible tokens are the first ones.
+    First comes the suffix, with positions after the source, then the prefix and the source. The
+    additive mask (B, 1, 1, S) is that of the source, whose visible tokens are the first ones.
     """
     lengths = prefix + ops.sum(ops.cast(ops.equal(mask[:, 0, 0], 0), "int32"), axis=1)  # (B,)
     after = lengths[:, None] + ops.arange(suffix, dtype="int32")
@@ -285,13 +273,11 @@ def positions_with_suffix(prefix: int, suffix: int, mask: Tensor) -> Tensor:
 def step_inputs(
     prefix: Sequence[int], tokens: Tensor, position: Tensor, lineage: Tensor = None
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the inputs of a decoding step of a model with a prefix of P tokens.
+    """Return the ids (B, N), positions (N,) and mask of a decoding step of a model with a prefix.
 
-    The first step also reads the prefix (N = P + M). Later steps read only the last tokens (N = M).
-    See `Transformer.step` for the arguments.
-
-    Returns:
-        Ids (B, N), their positions (N,), and their additive mask (B or 1, 1, N, P+(t+1)*M).
+    The first step also reads the prefix of P tokens (N = P + M), later steps only the last tokens
+    (N = M). The mask is additive, (B or 1, 1, N, P+(t+1)*M). See `Transformer.step` for the
+    arguments.
     """
     beams = ops.shape(tokens)[1]
     length = len(prefix)

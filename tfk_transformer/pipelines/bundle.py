@@ -1,7 +1,4 @@
-"""The files of a bundle: their names, and the functions that read and write them.
-
-A bundle is the folder that training writes. It contains only data: reading it runs no code.
-"""
+"""The files of a bundle, the folder that training writes: only data, so reading it runs no code."""
 
 import importlib
 import json
@@ -18,14 +15,10 @@ import keras
 
 from tfk_transformer.atomic_write import atomic_write, read_unchanged
 from tfk_transformer.config.model_options import LANGUAGE_OPTIONS, ClassifierConfig
-from tfk_transformer.config.small_files import (
-    read_json_object,
-    read_small_file,
-    read_small_text,
-)
+from tfk_transformer.config.small_files import read_json_object, read_small_file, read_small_text
 from tfk_transformer.models.configured_model import ConfiguredModel
 from tfk_transformer.models.registry import ModelConfig, config_from_json
-from tfk_transformer.models.reproduction.plain_weights import (
+from tfk_transformer.models.reproduction import (
     changed_layers,
     note_of_changes,
     plain_weights,
@@ -175,22 +168,17 @@ class SavedAsBundle(ABC):
 
 
 def write_probes(path: Path, probes: Sequence[str]) -> None:
-    """Write one probe per line.
-
-    A line break inside a probe becomes a blank, since tokenizers treat both alike.
-    """
+    """Write one probe per line."""
+    # A line break inside a probe becomes a blank, since tokenizers treat both alike.
     lines = [" ".join(re.split(r"[\r\n]", text)) for text in probes]
     path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
 
 
 def read_probes(path: Path) -> list[str]:
-    """Return the probes that `write_probes` wrote, or an empty list if the file is missing.
-
-    A link out of the folder is refused. Exports contain the probes, so a bundle could publish any
-    file that its reader can read.
-    """
+    """Return the probes that `write_probes` wrote, or an empty list if the file is missing."""
     if not path.is_file():
         return []
+    # Exports contain the probes, so a link could publish any file that the reader can read.
     folder = path.parent.resolve()
     store = folder.parent.parent / "blobs"  # of Hugging Face's cache: snapshots link to its files
     if path.resolve().parent not in (folder, store):

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from tfk_transformer.config.search_settings import Rules, check_defaults, setting_rules
 from tfk_transformer.inference.runtime import ONE_BATCH, Outputs, Workload
-from tfk_transformer.inference.signatures import FUNCTIONS
-from tfk_transformer.inference.step_tensors import Shapes, cache_shapes
+from tfk_transformer.inference.signatures import FUNCTIONS, Shapes, cache_shapes
 from tfk_transformer.inference.token_scoring import Tokenizers
 from tfk_transformer.runtime_environment import check_process
 from tfk_transformer.text.calibration import Calibration
@@ -19,7 +18,6 @@ if TYPE_CHECKING:
     from tfk_transformer.models.token_model import TokenModel
     from tfk_transformer.search.model_functions import ClassificationFunctions, TranslationFunctions
     from tfk_transformer.tokenizers.subword_tokenizer import SubwordTokenizer
-
 
 Functions = TypeVar("Functions", "TranslationFunctions", "ClassificationFunctions")
 
@@ -119,13 +117,9 @@ class KerasTranslatorRuntime(KerasRuntime["TranslationFunctions"]):
         self.has_encoder: bool = model.config.has_encoder
 
     def _new_functions(self) -> "TranslationFunctions":
-        from tfk_transformer.search.model_functions import (
-            ContinuationFunctions,
-            TranslationFunctions,
-        )
+        from tfk_transformer.search import model_functions as made
 
-        continues = not self.has_encoder
-        functions = ContinuationFunctions if continues else TranslationFunctions
+        functions = made.TranslationFunctions if self.has_encoder else made.ContinuationFunctions
         source_tokenizer, target_tokenizer, _ = self.tokenizers
         return functions(
             self.model,

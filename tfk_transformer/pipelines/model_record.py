@@ -1,7 +1,7 @@
 """The class of a bundle's model, if it is not the library's own.
 
-The file `model.json` names a class that is registered with Keras, and has the result of its
-`get_config`. It contains no code, and only a class that the program has registered is made.
+The file `model.json` names a class that the program has registered with Keras, and has the result
+of its `get_config`; it contains no code.
 """
 
 import json
@@ -13,7 +13,7 @@ import keras
 from tfk_transformer.config.small_files import read_json_object
 from tfk_transformer.models.configured_model import ConfiguredModel
 from tfk_transformer.models.registry import ModelConfig, make_model, stock_type
-from tfk_transformer.models.reproduction.difference import difference_from, library_type, one_line
+from tfk_transformer.models.reproduction import difference_from, library_type, one_line
 
 MODEL = "model.json"
 REGISTERED_NAME, ARGUMENTS = "registered_name", "config"
@@ -23,11 +23,10 @@ ModelRecord: TypeAlias = dict[str, Any]  # a JSON object
 
 
 def record_of(model: ConfiguredModel) -> ModelRecord | None:
-    """Return what a bundle records of a model; None if its configuration is enough.
+    """Return what a bundle records of a model, or refuse it if it would come out different.
 
-    Nothing is recorded of a model of the library's own class, and of an unregistered subclass that
-    computes the same, such as one with another `train_step`. A model that would come out different
-    is refused.
+    The result is None for a model of the library's own class, and for an unregistered subclass that
+    computes the same, such as one with another `train_step`.
     """
     name = keras.saving.get_registered_name(type(model))
     if keras.saving.get_registered_object(name) is not type(model):
@@ -98,10 +97,7 @@ def make_recorded(config: ModelConfig, folder: Path, dtype: Any = "float32") -> 
 def remake(
     model: keras.Model, config: ModelConfig | None = None, dtype: Any = "float32"
 ) -> keras.Model:
-    """Return a built model of the same class and arguments, with new weights.
-
-    `config` is the configuration of the result. None: the model's.
-    """
+    """Return a built model of the same class and arguments, with new weights."""
     config = config or model.config
     if type(model) is library_type(model):
         return make_model(config, dtype=dtype)

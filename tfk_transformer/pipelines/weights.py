@@ -1,7 +1,4 @@
-"""The weights of a bundle: a safetensors file, which runs no code.
-
-Before a model is built, its sizes are compared with the header of the file and the free memory.
-"""
+"""The weights of a bundle: a safetensors file, which runs no code."""
 
 import math
 from collections import Counter
@@ -15,7 +12,7 @@ import safetensors.numpy
 from tfk_transformer.config.model_options import ModelOptions
 from tfk_transformer.models.configured_model import ConfiguredModel, array_problems
 from tfk_transformer.models.registry import ModelConfig
-from tfk_transformer.models.reproduction.plain_weights import plain_weights
+from tfk_transformer.models.reproduction import plain_weights
 from tfk_transformer.pipelines.model_record import make_recorded
 from tfk_transformer.runtime_environment import available_memory
 
@@ -55,10 +52,7 @@ def read_weights(config: ModelConfig, path: Path) -> ConfiguredModel:
 
 
 def check_sizes(config: ModelConfig, shapes: Shapes, path: Path) -> None:
-    """Refuse a configuration whose model is larger than the file or than the free memory.
-
-    `shapes` are the shapes of the arrays in the file `path`.
-    """
+    """Refuse a configuration whose model is larger than the arrays in a file or the free memory."""
     available = sum(map(math.prod, shapes.values()))
     parts = sum((Counter(_part_sizes(member)) for member in config.members), Counter[str]())
     problems = [f"{name} would have {size:,}" for name, size in parts.items() if size > available]

@@ -2,8 +2,6 @@
 
 All are matplotlib figures, except an HTML page. The public names load on first use, so that the
 page does not require matplotlib.
-
-Imports `inference` and `text`.
 """
 
 import importlib
@@ -19,15 +17,13 @@ if TYPE_CHECKING:
         attention_of,
         attention_page,
     )
-    from tfk_transformer.plots.model import model_layers
-    from tfk_transformer.plots.positions import position_encodings, positions_of
+    from tfk_transformer.plots.model import model_layers, position_encodings, positions_of
     from tfk_transformer.plots.training import learning_rates, training_curve, training_curves
 
 _NAMES = {  # by module
     "attention": ("alignment", "attention_figure", "attention_map"),
     "attention_weights": ("AttentionWeights", "HeadMaps", "attention_of", "attention_page"),
-    "model": ("model_layers",),
-    "positions": ("position_encodings", "positions_of"),
+    "model": ("model_layers", "position_encodings", "positions_of"),
     "training": ("learning_rates", "training_curve", "training_curves"),
 }
 __all__ = [  # noqa: F822 (they load on first use)

@@ -1,7 +1,4 @@
-"""The attention weights of one sentence, from any runtime, and an HTML page that shows them.
-
-This module does not require matplotlib.
-"""
+"""The attention weights of one sentence and an HTML page of them, without matplotlib."""
 
 import base64
 import json
@@ -25,14 +22,6 @@ MAX_CHARACTERS = 24  # of a label
 DATA_MARK = "/*DATA*/"  # in explorer.html
 
 
-class SelectedHeads(NamedTuple):
-    """Some heads of one kind of attention, with their titles in a figure."""
-
-    weights: np.ndarray  # float32 (heads, T, S)
-    titles: list[str]  # of each head
-    layer: str  # the name of their layer
-
-
 class HeadMaps(NamedTuple):
     """The weights of one kind of attention, in all L layers and H heads."""
 
@@ -42,8 +31,8 @@ class HeadMaps(NamedTuple):
 
     def select(
         self, layer: int | None = None, head: int | None = None, mean: bool = False
-    ) -> SelectedHeads:
-        """Return heads of one layer, or a mean.
+    ) -> tuple[np.ndarray, list[str], str]:
+        """Return heads of one layer, or a mean, float32 (heads, T, S), their titles and layer.
 
         Args:
             layer: the number of the layer from 1; negative numbers count from the last. Default:
@@ -67,10 +56,10 @@ class HeadMaps(NamedTuple):
             weights, layer_name = self.weights[number], f"layer {number + 1} of {layers}"
             weights = weights.mean(axis=0)[None] if mean else weights
         if mean:
-            return SelectedHeads(weights, ["mean of all heads"], layer_name)
+            return weights, ["mean of all heads"], layer_name
         selected = range(heads) if head is None else [_index("head", head, heads)]
         titles = [f"head {n + 1}" for n in selected]
-        return SelectedHeads(weights[list(selected)], titles, layer_name)
+        return weights[list(selected)], titles, layer_name
 
 
 class AttentionWeights(NamedTuple):
@@ -185,7 +174,10 @@ def attention_page(attention: AttentionWeights) -> str:
                 "heads": maps.weights.shape[1],
                 "rows": token_labels(maps.rows),
                 "columns": token_labels(maps.columns),
-                "weights": _encoded(maps.weights),
+                # As bytes from 0 to 255, in base64.
+                "weights": base64.b64encode(
+                    np.rint(np.clip(maps.weights, 0, 1) * 255).astype("uint8").tobytes()
+                ).decode("ascii"),
             }
             for name, maps in attention.kinds().items()
         ],
@@ -196,17 +188,8 @@ def attention_page(attention: AttentionWeights) -> str:
     return page.read_text(encoding="utf-8").replace(DATA_MARK, text)
 
 
-def _encoded(weights: np.ndarray) -> str:
-    """Return weights as bytes from 0 to 255, in base64."""
-    values = np.rint(np.clip(weights, 0, 1) * 255).astype("uint8")
-    return base64.b64encode(values.tobytes()).decode("ascii")
-
-
 def token_labels(tokens: Sequence[str]) -> list[str]:
-    """Return tokens of the vocabulary without SentencePiece's mark of a blank before a word.
-
-    A token that is only this mark becomes "␣".
-    """
+    """Return tokens without SentencePiece's mark of a blank; only this mark becomes "␣"."""
     return [label_text(token.removeprefix(WORD).replace(WORD, " ")) or "\u2423" for token in tokens]
 
 

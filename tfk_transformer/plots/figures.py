@@ -51,8 +51,7 @@ def figure_of(axes: Axes) -> Figure:
 def fonts_for(texts: Iterable[str]) -> list[str]:
     """Return the names of the installed fonts that together have the characters of texts.
 
-    The font of matplotlib's settings comes first. For characters that it lacks, other fonts follow,
-    the font with most of these characters first. A warning names characters that no font has.
+    The font of matplotlib's settings comes first, then fonts with most of the characters it lacks.
     """
     configured = font_manager.findfont(font_manager.FontProperties(family=rcParams["font.family"]))
     fonts = [str(font_manager.get_font(configured).family_name)]
@@ -101,7 +100,7 @@ def _is_wide(character: str) -> bool:
 
 @functools.cache
 def _characters(path: str) -> frozenset[int]:
-    """Return the characters with glyphs in a font file; empty if the file does not open."""
+    """Return the characters with glyphs in a font file, if it opens."""
     try:
         return frozenset(font_manager.get_font(path).get_charmap())
     except (OSError, RuntimeError):

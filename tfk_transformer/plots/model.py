@@ -1,16 +1,15 @@
-"""The layers of a model with their output shapes and numbers of parameters.
-
-They are derived from the configuration of the model and the names of its weights.
-"""
+"""The layers of a model, from its configuration and the names of its weights, and its positions."""
 
 import itertools
 import math
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import FancyBboxPatch
+from numpy.typing import ArrayLike
 
 from tfk_transformer.plots.figures import FONT_SIZE, PALETTE, axes_or_new, figure_of
 
@@ -85,11 +84,62 @@ def model_layers(model: "ConfiguredModel", axes: Axes | None = None) -> Figure:
     return figure_of(axes)
 
 
-def _columns(model: "ConfiguredModel") -> list[list[_Box]]:
-    """Return the encoder and the decoder of a built model, or of each member of an ensemble.
+def position_encodings(
+    table: ArrayLike, axes: Axes | None = None, title: str | None = None
+) -> Figure:
+    """Plot the vector that is added to the embedding at each position.
 
-    Boxes are in the order of the data.
+    Args:
+        table: (positions, D), such as the result of `sinusoids`.
+        axes: the axes to draw on. Default: the axes of a new figure.
+        title: the title of the axes.
+
+    Returns:
+        The figure of the axes.
+
+    Raises:
+        ValueError: if the table does not have two axes.
     """
+    values = np.asarray(table)
+    if values.ndim != 2:
+        raise ValueError(f"table: expected shape (positions, width), got {values.shape}.")
+    axes = axes_or_new(axes, 7, 4.5)
+    limit = float(np.abs(values).max(initial=0.0)) or 1.0
+    image = axes.imshow(
+        values, cmap="PuOr", vmin=-limit, vmax=limit, aspect="auto", interpolation="nearest"
+    )
+    axes.set(
+        xlabel="dimension of the embedding", ylabel="position in the sequence", title=title or ""
+    )
+    axes.figure.colorbar(image, ax=axes, label="value")
+    return figure_of(axes)
+
+
+def positions_of(model: Any, length: int) -> tuple[np.ndarray, str]:
+    """Return the first target positions of a model, or else source positions, and a title.
+
+    Args:
+        model: a built model of this library. Of an ensemble, the first member is used.
+        length: the number of positions, limited to the number in the model.
+
+    Returns:
+        float32 (positions, D), and a title with the type of the positions.
+
+    Raises:
+        ValueError: if the model has relative positions, which are not added to embeddings.
+    """
+    if hasattr(model, "named_members"):
+        model = next(iter(model.named_members().values()))
+    layer = getattr(model, "target_positions", None) or model.source_positions
+    if layer.table is None:
+        raise ValueError(
+            f"model: expected positions that are added to embeddings, got {layer.kind!r} positions."
+        )
+    return np.asarray(layer.table, "float32")[:length], f"{layer.kind.replace('_', ' ')} positions"
+
+
+def _columns(model: "ConfiguredModel") -> list[list[_Box]]:
+    """Return the encoder and the decoder of a built model, or of each member of an ensemble."""
     members: dict[str, Any] = getattr(model, "named_members", lambda: {"": model})()
     counts = {name: math.prod(weight.shape) for name, weight in model.named_weights.items()}
     columns = []
@@ -176,21 +226,18 @@ class _Parts:
         )
         counts = {name: self._count(f"{start}{name}/") for name in names}
         norms = sum(count for name, count in counts.items() if name.endswith("residual"))
+        num_heads = self.config.num_heads
+        heads = f"{num_heads} {'head' if num_heads == 1 else 'heads'}"
+        options = self.config.decoder_options() if stack == "decoder" else self.config
+        labels = {name: f"{label}, {heads}" for name, label in LAYER_LABELS.items()}
+        labels["ssru"] = "SSRU"
+        feed_forward = f"feed-forward, {options.ff_width} wide"
         blocks = [
-            (self._block_label(stack, name), count)
+            (labels.get(name, feed_forward), count)
             for name, count in counts.items()
             if not name.endswith("residual")
         ]
         return [*blocks, ("norms", norms)] if norms else blocks
-
-    def _block_label(self, stack: str, name: str) -> str:
-        if name == "ssru":
-            return "SSRU"
-        if name not in LAYER_LABELS:
-            options = self.config.decoder_options() if stack == "decoder" else self.config
-            return f"feed-forward, {options.ff_width} wide"
-        num_heads = self.config.num_heads
-        return f"{LAYER_LABELS[name]}, {num_heads} {'head' if num_heads == 1 else 'heads'}"
 
 
 def _draw_column(axes: Axes, boxes: list[_Box], left: float, encoder_end: float) -> float:

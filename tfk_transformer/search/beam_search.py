@@ -21,15 +21,12 @@ reordered, only the lineages move. The states of SSRUs are not reordered either:
 of the previous position says which state each hypothesis continues.
 """
 
-from collections.abc import Callable
-from typing import TypeAlias
-
 import tensorflow as tf
 
 from tfk_transformer.array_types import Tensor
 from tfk_transformer.constants import PAD_ID, START_ID
 from tfk_transformer.layers.masks import beam_mask
-from tfk_transformer.models.token_model import Beams, Step
+from tfk_transformer.models.token_model import Beams, StepFunction
 from tfk_transformer.search.next_token import NEG_INF, uses_logits_processors
 from tfk_transformer.search.search_state import (
     Hypotheses,
@@ -44,18 +41,12 @@ from tfk_transformer.search.vocabulary import Candidates, VocabularyBlocks
 # Rows leave the batch when 1 of 4 is done: each removal copies the caches of the other rows.
 ROWS_PER_DONE = 4
 
-StepFunction: TypeAlias = Callable[[Beams, Tensor, Tensor], Step]  # of beams, cache and memory
-
 
 class BeamSearch:
-    """Searches for the best translations of batches.
+    """Searches for the best translations of batches, by decoding steps of the sentences not done.
 
-    Args:
-        step: a decoding step for the A sentences still in the batch.
-        limits: the settings.
-        vocabulary: the whole vocabulary.
-        candidates: the tokens whose logits `step` returns, which need not include a prefix.
-            Defaults to None: the whole vocabulary.
+    The `candidates` are the tokens whose logits `step` returns, which need not include a prefix.
+    None: the whole vocabulary.
     """
 
     def __init__(

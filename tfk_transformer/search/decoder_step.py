@@ -1,6 +1,5 @@
-"""TensorFlow functions of a model's encoder and decoding step, over tensors by name.
-
-Host programs call these functions from their own decoding loop.
+"""TensorFlow functions of a model's encoder and decoding step, over tensors by name, which host
+programs call from their own decoding loop.
 """
 
 import itertools
@@ -11,11 +10,10 @@ import tensorflow as tf
 from tfk_transformer.array_types import Tensor
 from tfk_transformer.config.search_settings import SearchSettings
 from tfk_transformer.inference import signatures
-from tfk_transformer.inference.step_tensors import STEP_SETTINGS
+from tfk_transformer.inference.signatures import STEP_SETTINGS
 from tfk_transformer.inference.streaming import Tensors
 from tfk_transformer.layers.attention import KeyValue
 from tfk_transformer.models.token_model import Step, TokenModel, mean_log_probs
-from tfk_transformer.models.transformer import Memory
 from tfk_transformer.search.next_token import TokenChoice, num_next_tokens
 from tfk_transformer.search.search_state import Limits
 from tfk_transformer.search.signature_functions import TensorFlowFunction, tf_function
@@ -23,10 +21,7 @@ from tfk_transformer.search.vocabulary import VocabularyBlocks
 
 
 class StepFunctions:
-    """The encoder and the decoding step of a built model, over the tensors of `step_tensors`.
-
-    Weights are read at run time.
-    """
+    """The encoder and the decoding step of a built model. Weights are read at run time."""
 
     def __init__(self, model: TokenModel) -> None:
         self.members = list(model.named_members().values())
@@ -34,22 +29,16 @@ class StepFunctions:
 
     def encode(self, source_ids: Tensor) -> Tensors:
         """Return the memory of int32 source ids (N, S), tokens and end token, padded."""
-        memories = [member.remember(source_ids) for member in self.members]
-        return {
-            **_by_name("memory", [memory.layers for memory in memories]),
-            "source_mask": memories[0].mask,
-        }
+        layers, masks = zip(*(member.remember(source_ids) for member in self.members), strict=True)
+        return {**tensors_by_name("memory", layers), "source_mask": masks[0]}
 
     def decoder_step(self, target_ids: Tensor, **tensors: Tensor) -> Tensors:
         """Choose the next token of each row.
 
-        Args:
-            target_ids: int32 (N, T), the start token and all tokens so far.
-            **tensors: the memory, the cache of T-1 positions, and the settings of `STEP_SETTINGS`.
-
-        Returns:
-            float32 logits (N, vocab_size), int32 next_token (N,), its float32 log_prob (N,), and
-            the cache of T positions. The logits of an ensemble are its log-probabilities.
+        Target ids, int32 (N, T), are the start token and all tokens so far. The tensors are the
+        memory, the cache of T-1 positions, and the `STEP_SETTINGS`. Returns float32 logits (N,
+        vocab_size), int32 next_token (N,), its float32 log_prob (N,), and the cache of T positions.
+        The logits of an ensemble are its log-probabilities.
         """
         steps = self.steps(target_ids[:, -1:], tf.shape(target_ids)[1] - 1, tensors)
         logits = [step.logits for step in steps]
@@ -58,15 +47,14 @@ class StepFunctions:
         return {
             "logits": output[:, 0],
             **choose_one(vocabulary, target_ids, logits, **tensors),
-            **next_cache(steps),
+            **tensors_by_name("next_cache", [step.cache for step in steps]),
         }
 
     def steps(
         self, tokens: Tensor, position: Tensor, tensors: Tensors, lineage: Tensor = None
     ) -> list[Step]:
-        """Return the decoding step of each member; see `Transformer.step`.
-
-        `tensors` contains the memory and the cache.
+        """Return the step of each member, from its memory and cache by name; see
+        `Transformer.step`.
         """
         steps = []
         numbers = itertools.count()  # of the layers of all members
@@ -75,7 +63,7 @@ class StepFunctions:
             memory = None  # of a decoder-only model
             if "source_mask" in tensors:
                 keys_and_values = [self._key_value(f"memory_{i}", tensors) for i in layers]
-                memory = Memory(keys_and_values, tensors["source_mask"])
+                memory = keys_and_values, tensors["source_mask"]
             if member.config.has_ssru:
                 cache = [tensors[f"cache_{i}_state"] for i in layers]
             else:
@@ -90,12 +78,8 @@ class StepFunctions:
         )
 
 
-def next_cache(steps: Iterable[Step]) -> Tensors:
-    """Return the cache after a decoding step of each member, by name."""
-    return _by_name("next_cache", [step.cache for step in steps])
-
-
-def _by_name(name: str, members: Iterable[list[Tensor]]) -> Tensors:
+def tensors_by_name(name: str, members: Iterable[list[Tensor]]) -> Tensors:
+    """Return the memory or the cache of each member's layers by name."""
     tensors = {}
     for i, layer in enumerate(itertools.chain.from_iterable(members)):
         if isinstance(layer, KeyValue):
@@ -111,33 +95,24 @@ def choose_one(
 ) -> Tensors:
     """Choose the token with which a search of one beam would continue each row.
 
-    Args:
-        vocabulary: the vocabulary of the logits.
-        target_ids: int32 (N, T), the start token and all tokens so far.
-        logits: (N, 1, vocab_size); for an ensemble, a list of logits.
-        **settings: tensors by name, which include the `STEP_SETTINGS`.
-
-    Returns:
-        int32 next_token (N,), and its float32 log_prob (N,).
+    Target ids, int32 (N, T), are the start token and all tokens so far. Logits are (N, 1,
+    vocab_size), a list for an ensemble. The settings include the `STEP_SETTINGS`. Returns int32
+    next_token (N,), and its float32 log_prob (N,).
     """
     ids = target_ids[:, None]
     step_settings = {name: settings[name] for name in STEP_SETTINGS}
     limits = Limits(**{**SearchSettings(beam_size=1).as_numbers(), **step_settings})
     below_min_length = tf.fill([tf.shape(ids)[0], 1], tf.shape(ids)[2] < limits.min_length)
     k = num_next_tokens(limits, vocabulary.size)
-    next_tokens = TokenChoice(limits, vocabulary, below_min_length, k).choose(logits, ids)
+    log_probs, tokens = TokenChoice(limits, vocabulary, below_min_length, k).choose(logits, ids)
     # Not the first of the next tokens, which may be excluded.
-    best = tf.argmax(next_tokens.log_probs, axis=-1, output_type=tf.int32)
-    log_prob, token = (tf.gather(values, best, batch_dims=2)[:, 0] for values in next_tokens)
+    best = tf.argmax(log_probs, axis=-1, output_type=tf.int32)
+    log_prob, token = (tf.gather(each, best, batch_dims=2)[:, 0] for each in (log_probs, tokens))
     return {"next_token": token, "log_prob": log_prob}
 
 
 def step_functions(model: TokenModel) -> dict[str, TensorFlowFunction]:
-    """Return `encode` and `decoder_step` of a built model as `tf.function`s, by name.
-
-    `inference.signatures` describes their inputs and outputs. A model without an encoder has no
-    `encode`.
-    """
+    """Return `encode`, if there is an encoder, and `decoder_step` of a built model by name."""
     steps = StepFunctions(model)
     functions = {}
     if encode := signatures.encode(model.config):

@@ -6,29 +6,34 @@ result is empty, with NaN for numbers.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
 from tfk_transformer.array_types import Tensor
-from tfk_transformer.constants import PAD_ID
+from tfk_transformer.constants import END_ID, PAD_ID, START_ID
 from tfk_transformer.data.shortlist import Shortlist
 from tfk_transformer.losses import real_tokens
 from tfk_transformer.models.classifier import Classifier
-from tfk_transformer.models.token_model import TokenModel
+from tfk_transformer.models.token_model import TokenModel, mean_log_probs
 from tfk_transformer.search.beam_search import BeamSearch
 from tfk_transformer.search.next_token import NEG_INF
-from tfk_transformer.search.scoring import (
-    Scores,
-    count_tokens,
-    join,
-    score_continuations,
-    score_translations,
-    without_end,
-)
 from tfk_transformer.search.search_state import Hypotheses, Limits
 from tfk_transformer.search.vocabulary import VocabularyBlocks, find_candidates
 from tfk_transformer.tokenizers.subword_tokenizer import SubwordTokenizer
+
+
+class Scores(NamedTuple):
+    """The scores of the target ids (B, T) of pairs."""
+
+    token_log_probs: Tensor  # float32 (B, T)
+    # float32 (B, L, H, T, S): the attention of each prediction, in the decoder's layers and heads.
+    attention: Tensor
+
+    @property
+    def log_probability(self) -> Tensor:
+        """The log-probability of each row, float32 (B,)."""
+        return tf.reduce_sum(self.token_log_probs, axis=-1)
 
 
 class TranslationFunctions:
@@ -39,8 +44,7 @@ class TranslationFunctions:
 
     Args:
         model: a built model; its weights are read at run time.
-        source_tokenizer: the tokenizer of the source texts.
-        target_tokenizer: the tokenizer of the translations.
+        source_tokenizer, target_tokenizer: the tokenizers of the texts and of the translations.
         shortlist: the tokens that a search may choose. Defaults to None: all. Scoring and prefixes
             use the whole vocabulary.
         vocabulary: the target vocabulary. Defaults to None: its size is in the configuration.
@@ -67,20 +71,17 @@ class TranslationFunctions:
         self.search = search or {}
 
     def generate(self, source: Tensor, limits: Limits, prefix: Tensor | None = None) -> Hypotheses:
-        """Translate ids.
+        """Translate ids (B, S), tokens and end token, padded, to ids (B, n_best, T) and scores.
 
-        Args:
-            source: int32 (B, S), tokens and end token, padded.
-            limits: search settings, as tensors or numbers, see `SearchSettings.as_numbers`.
-            prefix: int32 (B, P), or (1, P) for all sources: forced first tokens, padded; an end
-                token counts as padding. Neither the score nor the length limits include it.
-
-        Returns:
-            int32 ids (B, n_best, T), the prefix included, and float32 scores (B, n_best).
+        The prefix (B, P), or (1, P) for all sources, has the forced first tokens, padded; an end
+        token counts as padding. The ids returned include it, but neither the score nor the length
+        limits do. The limits are tensors or numbers, see `SearchSettings.as_numbers`.
         """
         config = self.model.config
         lengths, fits, ids = _readable_rows(source, config.source_vocab_size, config.max_length)
-        clipped = _clip_beams(limits)
+        beam_size = tf.maximum(limits.beam_size, 1)
+        n_best = tf.minimum(tf.maximum(limits.n_best, 1), beam_size)
+        clipped = limits._replace(beam_size=beam_size, n_best=n_best)
         fits &= _in_vocabulary(prefix, config.target_vocab_size)
         prefix, prefix_lengths = _broadcast_prefix(prefix, tf.shape(source)[0])
         max_new_tokens = self._max_new_tokens(ids)
@@ -127,15 +128,24 @@ class TranslationFunctions:
         )
         weights = tf.where(fits, real_tokens(target), float("nan"))
         length = tf.shape(target)[1]
-        scores = self._scores(ids, tf.where(fits, target, PAD_ID)[:, : config.max_length])
-        attention = _pad_to(scores.attention, [length, self._attended_length(source, target)])
+        readable = tf.where(fits, target, PAD_ID)[:, : config.max_length]
+        decoded, attention = self._decode(ids, readable)
+        # Not ReduceLogSumExp, which is many times slower in onnxruntime.
+        log_probs = mean_log_probs(self.model.logits(decoded))
+        log_probs = tf.gather(log_probs, readable, batch_dims=2)
+        attention = _pad_to(attention, [length, self._attended_length(source, target)])
         return Scores(
-            _pad_to(scores.token_log_probs, [length]) * weights,
-            attention * weights[:, None, None, :, None],
+            _pad_to(log_probs, [length]) * weights, attention * weights[:, None, None, :, None]
         )
 
-    def _scores(self, source: Tensor, target: Tensor) -> Scores:
-        return score_translations(self.model, source, target)
+    def _decode(self, source: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the decoder's outputs that predict the target (B, T), and their attention.
+
+        They come from one full masked pass. Outputs are (B, T, D), attention is (B, L, H, T, S).
+        """
+        inputs = {"source": source, "target": _after_start(target)}
+        decoded = self.model.decode(inputs, training=False)
+        return decoded.output, tf.stack(decoded.cross_weights, axis=1)
 
     def _attended_length(self, source: Tensor, target: Tensor) -> Tensor:
         """Return S, the number of tokens that each token attends to."""
@@ -146,18 +156,16 @@ class TranslationFunctions:
         return tf.fill([tf.shape(source)[0]], self.model.config.max_length)
 
     def _search(
-        self, source: Tensor, max_lengths: Tensor, limits: Limits, prefix: Tensor
-    ) -> Hypotheses:
-        return self._run(source, tf.not_equal(source, PAD_ID), max_lengths, limits, prefix)
-
-    def _run(
         self,
         source: Tensor,
-        source_mask: Tensor,
         max_lengths: Tensor,
         limits: Limits,
         prefix: Tensor,
+        source_mask: Tensor = None,
     ) -> Hypotheses:
+        """Search, by default with attention to all tokens of the source; see `BeamSearch.run`."""
+        if source_mask is None:
+            source_mask = tf.not_equal(source, PAD_ID)
         candidates = None if self.shortlist is None else find_candidates(self.shortlist, source)
         tokens = None if candidates is None else candidates.tokens
         step, first_cache, memory = self.model.start_search(source, self.use_cache, tokens)
@@ -167,27 +175,44 @@ class TranslationFunctions:
 
 
 class ContinuationFunctions(TranslationFunctions):
-    """The functions of a decoder-only model, which continues prompts.
+    """The functions of a decoder-only model: its translations continue the sources, its prompts.
 
-    The sources are prompts, and the translations are their continuations. A prompt and its
-    continuation together have at most `max_length` tokens.
+    A prompt and its continuation together have at most `max_length` tokens.
     """
 
     def _max_new_tokens(self, source: Tensor) -> Tensor:
         return self.model.config.max_length - count_tokens(without_end(source))
 
     def _search(
-        self, source: Tensor, max_lengths: Tensor, limits: Limits, prefix: Tensor
+        self,
+        source: Tensor,
+        max_lengths: Tensor,
+        limits: Limits,
+        prefix: Tensor,
+        source_mask: Tensor = None,
     ) -> Hypotheses:
         prompts = without_end(source)
         prompt_lengths = count_tokens(prompts)
-        source_mask = tf.zeros([tf.shape(source)[0], 0], tf.bool)
+        no_source = tf.zeros([tf.shape(source)[0], 0], tf.bool)
         max_lengths += prompt_lengths
-        hypotheses = self._run(source, source_mask, max_lengths, limits, join(prompts, prefix))
+        prefix = join(prompts, prefix)
+        hypotheses = super()._search(source, max_lengths, limits, prefix, no_source)
         return hypotheses._replace(ids=_shift_left(hypotheses.ids, prompt_lengths))
 
-    def _scores(self, source: Tensor, target: Tensor) -> Scores:
-        return score_continuations(self.model, without_end(source), target)
+    def _decode(self, source: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
+        # Attention is to P + T tokens: the start token, the prompt, and the target without its last
+        # token, with no padding between them.
+        prompt = without_end(source)
+        rows = _after_start(join(prompt, target))[:, : self.model.config.max_length]  # (B, P+T)
+        decoded = self.model.decode(rows, training=False)
+        # The output at the prompt's last token predicts the target's first token.
+        positions = count_tokens(prompt)[:, None] + tf.range(tf.shape(target)[1])
+        positions = tf.minimum(positions, tf.shape(rows)[1] - 1)  # (B, T)
+        # (B, P+T, L, H, P+T)
+        attention = tf.transpose(tf.stack(decoded.self_weights, axis=1), [0, 3, 1, 2, 4])
+        attention = tf.gather(attention, positions, batch_dims=1)
+        attention = tf.transpose(attention, [0, 2, 3, 1, 4])  # (B, L, H, T, P+T)
+        return tf.gather(decoded.output, positions, batch_dims=1), attention
 
     def _attended_length(self, source: Tensor, target: Tensor) -> Tensor:
         return tf.shape(source)[1] + tf.shape(target)[1]
@@ -196,12 +221,7 @@ class ContinuationFunctions(TranslationFunctions):
 class ClassificationFunctions:
     """Classification of ids, and of strings with the tokenizer inside.
 
-    The probabilities of all classes of a blank text are 0.
-
-    Args:
-        model: a built model; its weights are read at run time.
-        tokenizer: the tokenizer of the texts.
-        labels: the names of the classes, in the model's order.
+    The probabilities of all classes of a blank text are 0. The labels are in the model's order.
     """
 
     def __init__(
@@ -221,10 +241,8 @@ class ClassificationFunctions:
         return tf.where(fits, probabilities, float("nan"))
 
     def classify(self, text: Tensor) -> dict[str, Tensor]:
-        """Classify string texts (B,).
-
-        Returns:
-            The string `label` (B,), its float32 `probability` (B,), and the `probabilities` (B, C).
+        """Return the `label` (B,) of texts (B,), its `probability` (B,), and the `probabilities`
+        (B, C).
         """
         probabilities = self.probabilities(encode_texts(self.tokenizer, text))
         best = tf.argmax(probabilities, axis=1, output_type=tf.int32)  # (B,)
@@ -243,13 +261,10 @@ def encode_texts(tokenizer: SubwordTokenizer, texts: Tensor) -> Tensor:
 
 
 def _readable_rows(ids: Tensor, vocab_size: int, max_length: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Find the rows of int32 ids (B, S) that a model can read.
+    """Find the rows of int32 ids (B, S) with at most `max_length` tokens, all in the vocabulary.
 
-    They have at most `max_length` tokens, all in the vocabulary.
-
-    Returns:
-        int32 lengths (B,); bool (B, 1), whether a row can be read; and the ids, int32 (B, 1 to
-        max_length), with padding for the other rows.
+    Returns lengths (B,); bool (B, 1), whether a row can be read; and the ids, (B, 1 to max_length),
+    with padding for the other rows.
     """
     # onnxruntime fails on rows without columns.
     ids = tf.pad(ids, [[0, 0], [0, tf.cast(tf.equal(tf.shape(ids)[1], 0), tf.int32)]])
@@ -257,13 +272,6 @@ def _readable_rows(ids: Tensor, vocab_size: int, max_length: int) -> tuple[Tenso
     in_vocabulary = tf.reduce_all((ids >= 0) & (ids < vocab_size), axis=1)
     fits = (in_vocabulary & (lengths <= max_length))[:, None]
     return lengths, fits, tf.where(fits, ids, PAD_ID)[:, :max_length]
-
-
-def _clip_beams(limits: Limits) -> Limits:
-    """Return limits that a search supports: from 1 to `beam_size` hypotheses."""
-    beam_size = tf.maximum(limits.beam_size, 1)
-    n_best = tf.minimum(tf.maximum(limits.n_best, 1), beam_size)
-    return limits._replace(beam_size=beam_size, n_best=n_best)
 
 
 def _in_vocabulary(ids: Tensor | None, vocab_size: int) -> Tensor:
@@ -275,9 +283,8 @@ def _in_vocabulary(ids: Tensor | None, vocab_size: int) -> Tensor:
 
 
 def _broadcast_prefix(prefix: Tensor | None, batch_size: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the prefix (B, P) of each row, and its length (B,).
-
-    End tokens and padding beyond the longest prefix are removed.
+    """Return the prefix (B, P) of each row without end tokens and needless padding, and its length
+    (B,).
     """
     if prefix is None:
         return tf.zeros([batch_size, 0], tf.int32), tf.zeros([batch_size], tf.int32)
@@ -304,3 +311,31 @@ def _shift_left(ids: Tensor, counts: Tensor) -> Tensor:
     ids = tf.gather(ids, tf.minimum(columns, length - 1), batch_dims=1)
     ids = tf.where((columns < length)[:, :, None], ids, PAD_ID)
     return tf.transpose(ids, [0, 2, 1])
+
+
+def _after_start(ids: Tensor) -> Tensor:
+    """Shift ids (B, T) right by one and put the start token first."""
+    return tf.concat([tf.fill([tf.shape(ids)[0], 1], START_ID), ids], axis=1)[:, :-1]
+
+
+def count_tokens(ids: Tensor) -> Tensor:
+    """Return the number of tokens (B,) in ids (B, T)."""
+    return tf.math.count_nonzero(ids, axis=1, dtype=tf.int32)
+
+
+def without_end(ids: Tensor) -> Tensor:
+    """Return ids with padding for the end token."""
+    return tf.where(tf.equal(ids, END_ID), PAD_ID, ids)
+
+
+def join(first: Tensor, second: Tensor) -> Tensor:
+    """Join the tokens of (B, S) and the tokens of (B, T) to rows (B, S+T), padded at the end."""
+    length = tf.shape(first)[1]
+    total = tf.shape(first)[1] + tf.shape(second)[1]
+    first_lengths = count_tokens(first)[:, None]
+    columns = tf.range(total)[None, :]
+    # The last column is padding.
+    both = tf.pad(tf.concat([first, second], axis=1), [[0, 0], [0, 1]])
+    after_first = tf.minimum(columns - first_lengths + length, total)
+    columns = tf.where(columns < first_lengths, columns, after_first)
+    return tf.gather(both, columns, batch_dims=1)

@@ -1,10 +1,10 @@
 """The next tokens of each hypothesis and their log-probabilities: the top k, or a sample.
 
-Letters of shapes: A sentences with M hypotheses each, a vocabulary of V tokens. The logits of an
-ensemble are a list, whose log-probabilities are averaged.
+A sentences have M hypotheses each, and the vocabulary has V tokens. The logits of an ensemble are a
+list, whose log-probabilities are averaged.
 """
 
-from typing import NamedTuple
+from typing import TypeAlias
 
 import tensorflow as tf
 
@@ -25,11 +25,9 @@ PRIME = 2**31 - 1  # the modulus of `_uniform`
 MASK_SCALE = 6e-8
 
 
-class NextTokens(NamedTuple):
-    """The k tokens that may follow each hypothesis, best first."""
-
-    log_probs: Tensor  # float32 (A, M, k)
-    ids: Tensor  # int32 (A, M, k)
+# The k tokens that may follow each hypothesis, best first: float32 log-probabilities and int32 ids,
+# (A, M, k) each.
+NextTokens: TypeAlias = tuple[Tensor, Tensor]
 
 
 def num_next_tokens(limits: Limits, vocab_size: Tensor) -> Tensor:
@@ -61,17 +59,14 @@ def choose_best(
     k = tf.minimum(1 + NUM_EXCLUDED, vocabulary.size)
     top, ids = top_k_by_blocks(_log_probs(logits, candidate_mask), vocabulary, k, num_blocks=2)
     log_probs, rank = tf.math.top_k(tf.where(ids < min_id, NEG_INF, top), k=1)
-    return NextTokens(log_probs, tf.gather(ids, rank, batch_dims=1))
+    return log_probs, tf.gather(ids, rank, batch_dims=1)
 
 
 class TokenChoice:
     """Chooses the tokens that may follow each hypothesis of a step.
 
-    Args:
-        limits: search settings.
-        vocabulary: the tokens that the logits are of.
-        below_min_length: bool (A, 1), whether hypotheses are too short to end.
-        k: int32 (), `num_next_tokens`.
+    The logits are of the `vocabulary`. Hypotheses `below_min_length`, bool (A, 1), are too short to
+    end, and k is `num_next_tokens`.
     """
 
     def __init__(
@@ -84,21 +79,15 @@ class TokenChoice:
         self.min_id = tf.where(below_min_length, END_ID + 1, MIN_ID)[:, :, None]
 
     def choose(self, logits: Tensor, ids: Tensor) -> NextTokens:
-        """Choose with all settings.
+        """Choose with all settings, from logits (A, M, V) of hypotheses int32 (A, M, t+1).
 
         Logits processors and sampling share one branch, so a search without them runs only one
         branch.
-
-        Args:
-            logits: (A, M, V).
-            ids: int32 (A, M, t+1), the hypotheses, the start token first.
         """
-
-        def unprocessed() -> NextTokens:
-            return self._best(mean_log_probs(self._renormalized(logits, self._hidden())))
-
         return tf.cond(
-            uses_logits_processors(self.limits), lambda: self._processed(logits, ids), unprocessed
+            uses_logits_processors(self.limits),
+            lambda: self._processed(logits, ids),
+            lambda: self._best(mean_log_probs(self._renormalized(logits, self._hidden()))),
         )
 
     def top_k(self, logits: Tensor, candidate_mask: Tensor | None) -> NextTokens:
@@ -132,9 +121,8 @@ class TokenChoice:
         return tf.pad(lowest, [[0, 0], [0, 0], [0, self.vocabulary.size - END_ID - 1]])
 
     def _renormalized(self, logits: Tensor, hidden: Tensor) -> Tensor:
-        """Return logits (A, M, V) whose probabilities are those of the tokens that are not hidden.
-
-        Without the setting `renormalize_logits`, the logits stay.
+        """Exclude the hidden tokens from logits (A, M, V), and so from the sum, if the setting says
+        so.
         """
         hidden = tf.where(tf.equal(self.limits.renormalize_logits, 1), hidden, 0.0)
         return tf.nest.map_structure(lambda part: tf.cast(part, tf.float32) + hidden, logits)
@@ -147,11 +135,10 @@ class TokenChoice:
         num_blocks = tf.maximum(self.k - NUM_EXCLUDED, 1) + 1
         top_k = top_k_by_blocks(log_probs, self.vocabulary, self.k, num_blocks)
         best, ids = (tf.reshape(part, shape) for part in top_k)
-        return NextTokens(tf.where(ids < self.min_id, NEG_INF, best), ids)
+        return tf.where(ids < self.min_id, NEG_INF, best), ids
 
     def _sample(self, log_probs: Tensor, allowed: Tensor, position: Tensor) -> NextTokens:
-        """Sample one token for each hypothesis. The log-probability of the other k - 1 is
-        `NEG_INF`.
+        """Sample one token for each hypothesis. The other k - 1 have the log-probability `NEG_INF`.
 
         The largest of log-probabilities / temperature plus Gumbel noise is a sample from their
         softmax.
@@ -166,7 +153,7 @@ class TokenChoice:
         token = tf.argmax(noisy, axis=-1, output_type=tf.int32)[:, :, None]  # (A, M, 1)
         log_prob = tf.gather(log_probs, token, batch_dims=2)
         rest = [[0, 0], [0, 0], [0, self.k - 1]]
-        return NextTokens(tf.pad(log_prob, rest, constant_values=NEG_INF), tf.pad(token, rest))
+        return tf.pad(log_prob, rest, constant_values=NEG_INF), tf.pad(token, rest)
 
 
 def _log_probs(logits: Tensor, candidate_mask: Tensor | None) -> Tensor:
@@ -180,10 +167,8 @@ def _log_probs(logits: Tensor, candidate_mask: Tensor | None) -> Tensor:
 
 
 def _sampling_threshold(scores: Tensor, limits: Limits, vocab_size: Tensor) -> Tensor:
-    """Return the lowest score that may be sampled, (A, M, 1).
-
-    It is the lowest among the best `top_k` tokens and among the fewest tokens whose probabilities
-    reach `top_p`.
+    """Return the score (A, M, 1) of the last of the best `top_k` tokens that are needed for
+    `top_p`.
     """
     descending = tf.math.top_k(scores, k=vocab_size).values
     cumulative = tf.cumsum(tf.nn.softmax(descending), axis=-1, exclusive=True)
@@ -194,11 +179,11 @@ def _sampling_threshold(scores: Tensor, limits: Limits, vocab_size: Tensor) -> T
 
 
 def _uniform(seed: Tensor, position: Tensor, beams: Tensor, vocab_size: Tensor) -> Tensor:
-    """Return pseudo-random float32 (M, V) in (0, 1).
+    """Return pseudo-random float32 (M, V) in (0, 1), from the seed, the position and their indices.
 
-    They depend only on the seed, the position and their indices. The random generators of the
-    runtimes differ, but exported files take the seed as an input and must sample the same tokens
-    as Keras. These are quadratic maps modulo a prime, in 64-bit integers that cannot overflow.
+    The random generators of the runtimes differ, but exported files take the seed as an input and
+    must sample the same tokens as Keras. These are quadratic maps modulo a prime, in 64-bit
+    integers that cannot overflow.
     """
     start = tf.cast(seed, tf.int64) * 7_919 + tf.cast(position, tf.int64) * 104_729
     index = tf.range(beams)[:, None] * vocab_size + tf.range(vocab_size)[None, :]
@@ -215,10 +200,8 @@ def _uniform(seed: Tensor, position: Tensor, beams: Tensor, vocab_size: Tensor) 
 
 
 def _penalize_repetition(logits: Tensor, present: Tensor, factor: Tensor) -> Tensor:
-    """Lower the logits (A, M, V) of tokens that are present in a hypothesis, bool (A, M, V).
-
-    Positive logits are divided by the factor, and other logits are multiplied by it
-    (arXiv:1909.05858, section 4.1).
+    """Lower the logits of tokens that are `present`, (A, M, V) each (arXiv:1909.05858, section
+    4.1).
     """
     logits = tf.cast(logits, tf.float32)
     factor = tf.cast(factor, tf.float32)
@@ -226,10 +209,8 @@ def _penalize_repetition(logits: Tensor, present: Tensor, factor: Tensor) -> Ten
 
 
 def _repeated_ngrams(ids: Tensor, limits: Limits, vocab_size: Tensor) -> Tensor:
-    """Return which tokens would complete an n-gram that a hypothesis already contains: bool
-    (A, M, V).
-
-    With an n-gram size of 0, these are none.
+    """Return which tokens would repeat an n-gram of a hypothesis, bool (A, M, V); none for a size
+    of 0.
     """
     size = limits.no_repeat_ngram_size
     length = tf.shape(ids)[2]
@@ -248,9 +229,8 @@ def _repeated_ngrams(ids: Tensor, limits: Limits, vocab_size: Tensor) -> Tensor:
 
 
 def _token_mask(ids: Tensor, beams: Tensor, vocab_size: Tensor) -> Tensor:
-    """Return which tokens of the vocabulary are in ids (A, M, n): bool (A, M, V).
-
-    M is `beams`. The id vocab_size stands for no token.
+    """Return which tokens are in ids (A, M, n), bool (A, M, V); the id vocab_size stands for no
+    token.
     """
     num_rows = tf.shape(ids)[0] * beams
     flat = tf.reshape(ids, [num_rows, -1])  # (A*M, n)

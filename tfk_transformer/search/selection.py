@@ -1,7 +1,7 @@
 """Select the hypotheses that a step of a search continues, and the ones that end."""
 
 import functools
-from typing import NamedTuple
+from collections.abc import Callable
 
 import tensorflow as tf
 
@@ -22,24 +22,11 @@ from tfk_transformer.search.vocabulary import Candidates, VocabularyBlocks
 MIN_ATTENTION = 1e-6  # to a source token, since the coverage penalty takes a logarithm
 
 
-class Continuations(NamedTuple):
-    """The best continuations of the live hypotheses, 2M for each sentence, best first."""
-
-    log_probs: Tensor  # float32 (A, 2M)
-    tokens: Tensor  # int32 (A, 2M)
-    parents: Tensor  # int32 (A, 2M): the live hypothesis that each continues
-    ending: Tensor  # bool (A, 2M): whether its token is the end token
-
-
 class Selection:
     """The selection of hypotheses in every step of a search.
 
     Scores and the end of a search depend on numbers that are computed here, before the first step.
-
-    Args:
-        limits: the settings of the search.
-        vocabulary: the whole vocabulary.
-        candidates: the tokens that logits are of; None: the whole vocabulary.
+    The `candidates` are the tokens that logits are of; None: the whole vocabulary.
     """
 
     def __init__(
@@ -80,14 +67,8 @@ class Selection:
 
         Greedy search needs few of the operators of beam search, and both need few of the operators
         of all settings. Each has a branch, because every operator takes a considerable share of the
-        time of such a short step.
-
-        Args:
-            ids: int32 (A, M, t+1), the live hypotheses.
-            prediction: the decoding step that follows them. With candidates, logits are (A, M, n).
-            state: the state after this step, except for the fields that the selection changes.
-            rows: see `SearchRows`.
-            bounds: see `LoopBounds`.
+        time of such a short step. The ids (A, M, t+1) are the live hypotheses. The state is the one
+        after this step, except for the fields that the selection changes.
         """
 
         def search_beams() -> SearchState:
@@ -114,8 +95,8 @@ class Selection:
     def _select_best(self, logits: Tensor, state: SearchState, rows: SearchRows) -> SearchState:
         """Continue each sentence's only hypothesis by the most probable token, without a prefix."""
         below_min_length = state.length < self.limits.min_length
-        log_prob, token = self._chosen(  # (A, 1)
-            choose_best(logits, below_min_length, self._logit_tokens, self._mask(rows))
+        log_prob, token = self._from_logits(  # (A, 1)
+            rows, lambda tokens, mask: choose_best(logits, below_min_length, tokens, mask)
         )
         log_prob = state.log_probs + log_prob
         ends = tf.equal(token, END_ID) | (state.length >= rows.max_length)
@@ -134,13 +115,16 @@ class Selection:
     def _choose_top_k(
         self, prediction: Step, k: Tensor, state: SearchState, rows: SearchRows
     ) -> tuple[NextTokens, Tensor, Tensor]:
-        """Return the next tokens of each hypothesis, its coverage and its coverage score (A, M),
-        for settings that only need the k most probable tokens.
+        """Return the next tokens, coverage and coverage score (A, M) of hypotheses, for the usual
+        settings.
         """
-        choice = TokenChoice(
-            self.limits, self._logit_tokens, self._below_min_length(state, rows), k
+        below_min_length = state.length - rows.prefix_length < self.limits.min_length
+        next_tokens = self._from_logits(
+            rows,
+            lambda tokens, mask: TokenChoice(self.limits, tokens, below_min_length, k).top_k(
+                prediction.logits, mask
+            ),
         )
-        next_tokens = self._chosen(choice.top_k(prediction.logits, self._mask(rows)))
         no_score = tf.zeros([tf.size(rows.batch_index), self.limits.beam_size])
         return next_tokens, state.coverage, no_score
 
@@ -151,7 +135,8 @@ class Selection:
         logits = prediction.logits
         if self.candidates is not None:
             logits = self.candidates.expand_logits(logits, rows.candidate_mask)
-        choice = TokenChoice(self.limits, self.vocabulary, self._below_min_length(state, rows), k)
+        below_min_length = state.length - rows.prefix_length < self.limits.min_length
+        choice = TokenChoice(self.limits, self.vocabulary, below_min_length, k)
         next_tokens = choice.choose(logits, ids)
         prefix_end = tf.shape(rows.prefix)[1] + 1
         prefix = tf.pad(rows.prefix, [[0, 0], [1, 1]])
@@ -160,37 +145,21 @@ class Selection:
         cut = tf.equal(self.limits.forced_eos, 1) & (state.length >= rows.max_length)
         next_tokens = _force(next_tokens, k, cut[:, :, None], END_ID)
         coverage = state.coverage + prediction.attention
-        return next_tokens, coverage, self._coverage_score(coverage, rows.source_mask)
-
-    @property
-    def _logit_tokens(self) -> VocabularyBlocks:
-        """The tokens that logits are of."""
-        return self.vocabulary if self.candidates is None else self.candidates.blocks()
-
-    def _mask(self, rows: SearchRows) -> Tensor | None:
-        return None if self.candidates is None else rows.candidate_mask
-
-    def _chosen(self, chosen: NextTokens) -> NextTokens:
-        """Return next tokens with ids of the vocabulary, from ids of the logits."""
-        if self.candidates is None:
-            return chosen
-        return chosen._replace(ids=tf.gather(self.candidates.tokens, chosen.ids))
-
-    def _below_min_length(self, state: SearchState, rows: SearchRows) -> Tensor:
-        """Return whether hypotheses are too short to end, bool (A, 1)."""
-        return state.length - rows.prefix_length < self.limits.min_length
-
-    def _coverage_score(self, coverage: Tensor, source_mask: Tensor) -> Tensor:
-        """Return the coverage score of each hypothesis, (A, M).
-
-        It is beta * sum over source tokens of log(min(attention to it, 1)) (arXiv:1609.08144,
-        equation 14).
-        """
-        mask = tf.cast(source_mask[:, None], tf.float32)
+        # beta * sum over source tokens of log(min(attention to it, 1)) (arXiv:1609.08144,
+        # equation 14).
+        mask = tf.cast(rows.source_mask[:, None], tf.float32)
         logs = tf.math.log(tf.clip_by_value(coverage, MIN_ATTENTION, 1.0)) * mask  # (A, M, S)
-        # onnxruntime cannot sum over an empty axis.
-        logs = tf.pad(logs, [[0, 0], [0, 0], [0, 1]])
-        return self.limits.coverage_penalty * tf.reduce_sum(logs, axis=2)
+        logs = tf.pad(logs, [[0, 0], [0, 0], [0, 1]])  # onnxruntime cannot sum over an empty axis
+        return next_tokens, coverage, self.limits.coverage_penalty * tf.reduce_sum(logs, axis=2)
+
+    def _from_logits(
+        self, rows: SearchRows, choose: Callable[[VocabularyBlocks, Tensor | None], NextTokens]
+    ) -> NextTokens:
+        """Choose among the tokens that logits are of, with the mask of candidates if any."""
+        if self.candidates is None:
+            return choose(self.vocabulary, None)
+        log_probs, ids = choose(self.candidates.blocks(), rows.candidate_mask)
+        return log_probs, tf.gather(self.candidates.tokens, ids)
 
     def _select_beams(
         self,
@@ -206,103 +175,66 @@ class Selection:
         The state has the coverage of the live hypotheses. Their coverage scores (A, M) are added to
         the scores of the continuations that end.
         """
-        continuations = self._continuations(state, next_tokens, k)
+        beams = self.limits.beam_size
+        # The best 2M continuations of each sentence, best first: (A, 2M) each.
+        log_probs = tf.reshape(state.log_probs[:, :, None] + next_tokens[0], [-1, beams * k])
+        log_probs, indices = tf.math.top_k(log_probs, k=2 * beams)
+        tokens = tf.gather(tf.reshape(next_tokens[1], [-1, beams * k]), indices, batch_dims=1)
+        parents = indices // k  # the live hypothesis that each continues
+        ending = tf.equal(tokens, END_ID)
         at_max_length = state.length >= rows.max_length
-        live_log_probs = tf.where(continuations.ending, NEG_INF, continuations.log_probs)
-        log_probs, live = tf.math.top_k(live_log_probs, k=self.limits.beam_size)
+        live_log_probs, live = tf.math.top_k(tf.where(ending, NEG_INF, log_probs), k=beams)
         penalty = self.penalty(state.length - rows.prefix_length)
-        scores = continuations.log_probs / penalty
-        scores += tf.gather(coverage_score, continuations.parents, batch_dims=1)
-        finished_scores, finished = self._finish(state, continuations, scores, at_max_length)
-        compared = tf.where(self.at_current_length, penalty, bounds.last_penalty)
-        final = self._is_final(finished_scores, log_probs, compared)
-        done = state.done | at_max_length | final
-        return self._reorder(
-            _changed(
-                state,
-                log_probs=tf.where(done, NEG_INF, log_probs),
-                finished_scores=finished_scores,
-                done=done,
-            ),
-            continuations,
-            finished,
-            live,
-            rows,
-        )
-
-    def _continuations(
-        self, state: SearchState, next_tokens: NextTokens, k: Tensor
-    ) -> Continuations:
-        beams = self.limits.beam_size
-        log_probs = tf.reshape(state.log_probs[:, :, None] + next_tokens.log_probs, [-1, beams * k])
-        log_probs, indices = tf.math.top_k(log_probs, k=2 * beams)  # (A, 2M)
-        tokens = tf.gather(tf.reshape(next_tokens.ids, [-1, beams * k]), indices, batch_dims=1)
-        return Continuations(log_probs, tokens, indices // k, tf.equal(tokens, END_ID))
-
-    def _finish(
-        self,
-        state: SearchState,
-        continuations: Continuations,
-        scores: Tensor,
-        at_max_length: Tensor,
-    ) -> tuple[Tensor, Tensor]:
-        """Merge the continuations that end, with these scores, into the finished hypotheses.
-
-        Returns:
-            The scores (A, M) of the best finished hypotheses, and their indices (A, M) in the
-            concatenation of the M previous finished hypotheses and the 2M continuations.
-        """
-        beams = self.limits.beam_size
+        scores = log_probs / penalty
+        scores += tf.gather(coverage_score, parents, batch_dims=1)
         # A continuation with an end token ends if it is among the first M, another one if it is
         # cut. Excluded continuations never end.
-        threshold = tf.where(
-            continuations.ending,
-            _end_threshold(tf.range(2 * beams) < beams),
-            _end_threshold(at_max_length),
-        )
-        scores = tf.where(continuations.log_probs > threshold, scores, NEG_INF)
-        best, indices = tf.math.top_k(tf.concat([state.finished_scores, scores], axis=1), k=beams)
-        return best, indices
-
-    def _is_final(self, finished_scores: Tensor, log_probs: Tensor, penalty: Tensor) -> Tensor:
-        """Return whether a sentence's finished hypotheses are final, bool (A, 1).
-
-        With an `early_stopping` of true, the best n_best are final if there are M, or if no live
-        hypothesis can exceed them. The best attainable score of a live hypothesis is known: its
-        log-probability only falls, its length penalty grows at most to the penalty of the maximum
-        length, and its coverage penalty is never positive. Otherwise there must be M, and no live
-        hypothesis that can exceed them all.
-
-        Scores of finished hypotheses and log-probabilities of live ones (A, M) are descending; the
-        penalty (A, 1) is the one with which live hypotheses are compared.
-        """
+        may_end = tf.range(2 * beams) < beams
+        threshold = tf.where(ending, _end_threshold(may_end), _end_threshold(at_max_length))
+        scores = tf.where(log_probs > threshold, scores, NEG_INF)
+        scores = tf.concat([state.finished_scores, scores], axis=1)
+        finished_scores, finished = tf.math.top_k(scores, k=beams)
+        # With an `early_stopping` of true, the best n_best finished hypotheses are final if there
+        # are M, or if no live hypothesis can exceed them: its log-probability only falls, its
+        # length penalty grows at most to that of the maximum length, and its coverage penalty is
+        # never positive. Otherwise there must be M, and no live hypothesis that can exceed them
+        # all.
+        compared = tf.where(self.at_current_length, penalty, bounds.last_penalty)
         full = finished_scores[:, -1:] > self.full_score
-        attainable = log_probs[:, :1] / penalty
-        worst = tf.gather(finished_scores, self.rank, axis=1)
-        return full | (worst >= attainable)
+        attainable = live_log_probs[:, :1] / compared
+        final = full | (tf.gather(finished_scores, self.rank, axis=1) >= attainable)
+        done = state.done | at_max_length | final
+        changed = _changed(
+            state,
+            log_probs=tf.where(done, NEG_INF, live_log_probs),
+            finished_scores=finished_scores,
+            done=done,
+        )
+        return self._reorder(changed, rows, tokens, parents, finished, live)
 
     def _reorder(
         self,
         state: SearchState,
-        continuations: Continuations,
+        rows: SearchRows,
+        tokens: Tensor,
+        parents: Tensor,
         finished: Tensor,
         live: Tensor,
-        rows: SearchRows,
     ) -> SearchState:
         """Reorder the ids, lineages and coverage for the next step.
 
-        `finished` (A, M) are the indices of `_finish`, and `live` (A, M) the indices of the
-        continuations that stay live.
+        Tokens and parents are those of the continuations (A, 2M). `live` (A, M) are the indices of
+        the continuations that stay live, and `finished` (A, M) indices of the M previous finished
+        hypotheses followed by the continuations.
         """
         beams = self.limits.beam_size
-        # Indices of the previous finished hypotheses followed by the continuations.
         selected = tf.concat([finished, beams + live], axis=1)  # (A, 2M)
         previous = tf.tile(tf.range(beams)[None, :], [tf.size(rows.batch_index), 1])  # (A, M)
-        origins = tf.concat([previous, beams + continuations.parents], axis=1)
+        origins = tf.concat([previous, beams + parents], axis=1)
         origins = tf.gather(origins, selected, batch_dims=1)
-        tokens = tf.concat([tf.fill(tf.shape(previous), PAD_ID), continuations.tokens], axis=1)
+        tokens = tf.concat([tf.fill(tf.shape(previous), PAD_ID), tokens], axis=1)
         tokens = tf.gather(tokens, selected, batch_dims=1)
-        parents = tf.gather(continuations.parents, live, batch_dims=1)  # (A, M)
+        parents = tf.gather(parents, live, batch_dims=1)  # (A, M)
         ids = tf.gather(state.ids, origins, batch_dims=1)
         return state._replace(
             ids=tf.concat([ids, tokens[:, :, None]], axis=2),
@@ -318,10 +250,9 @@ def _changed(state: SearchState, **changes: Tensor) -> SearchState:
 
 def _force(next_tokens: NextTokens, k: Tensor, forced: Tensor, token: Tensor) -> NextTokens:
     """Where `forced`, bool (A, 1, 1), exclude all tokens but `token`, with log-probability 0."""
-    log_probs = tf.where(tf.equal(tf.range(k), 0), 0.0, NEG_INF)  # (k,)
-    return NextTokens(
-        tf.where(forced, log_probs, next_tokens.log_probs), tf.where(forced, token, next_tokens.ids)
-    )
+    log_probs, ids = next_tokens
+    only = tf.where(tf.equal(tf.range(k), 0), 0.0, NEG_INF)  # (k,)
+    return tf.where(forced, only, log_probs), tf.where(forced, token, ids)
 
 
 def _end_threshold(may_end: Tensor) -> Tensor:

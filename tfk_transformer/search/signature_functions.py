@@ -45,21 +45,17 @@ def signature_function(
 def _default_settings(
     functions: TranslationFunctions | ClassificationFunctions,
 ) -> dict[str, int | float]:
-    """Return the defaults of the search settings as numbers; a classifier does not use them."""
-    own = getattr(functions, "search", None)
+    own = getattr(functions, "search", None)  # a classifier has no search settings
     return default_numbers(setting_rules(functions.model.config.max_length, search=own))
 
 
 def tf_function(
     body: Body, signature: Signature, defaults: Mapping[str, object] | None = None
 ) -> TensorFlowFunction:
-    """Return a `tf.function` from tensors, in the order of a signature, to a dictionary of the
-    signature's outputs.
+    """Return a `tf.function` from tensors, in the order of a signature, to its outputs by name.
 
-    Args:
-        body: maps tensors by name to tensors by name.
-        signature: the names, dtypes and shapes of inputs and outputs.
-        defaults: values of inputs that a caller may leave out.
+    The body maps tensors by name to tensors by name. The `defaults` are values of inputs that a
+    caller may leave out.
     """
     defaults = defaults or {}
     names = [tensor.name for tensor in signature.inputs]

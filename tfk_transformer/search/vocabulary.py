@@ -64,10 +64,9 @@ class Candidates(NamedTuple):
         return VocabularyBlocks(tf.size(self.tokens), CANDIDATE_BLOCK)
 
     def expand_logits(self, logits: Tensor, mask: Tensor) -> Tensor:
-        """Expand the candidates' logits (A, M, n) to the whole vocabulary, (A, M, V).
+        """Expand the candidates' logits (A, M, n), a list for an ensemble, to the whole vocabulary.
 
-        `mask` has the rows of `Candidates.mask` of these A sentences. An ensemble has a list of
-        logits.
+        `mask` has the rows of `Candidates.mask` of these A sentences.
         """
 
         def expand(part: Tensor) -> Tensor:
@@ -79,9 +78,8 @@ class Candidates(NamedTuple):
 
 
 def find_candidates(shortlist: Shortlist, source: Tensor) -> Candidates:
-    """Return the candidates of source ids, int32 (B, S).
-
-    The shortlist may also be tensors with the names `likely` and `always`.
+    """Return the candidates of source ids, int32 (B, S). The arrays of the shortlist may be
+    tensors.
     """
     batch_size = tf.shape(source)[0]
     always = tf.convert_to_tensor(shortlist.always)

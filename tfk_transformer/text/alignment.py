@@ -18,7 +18,7 @@ TURNED = 0.6  # the weight of a gap on the other side of a target word than in t
 
 
 class ScoredText(Protocol):
-    """The fields of `tfk_transformer.text.results.Hypothesis` that an alignment reads."""
+    """The fields of a `Hypothesis` that an alignment reads; its module imports this one."""
 
     @property
     def text(self) -> str:
@@ -55,14 +55,12 @@ Link = tuple[int, int]  # (source word, target word)
 
 
 class Alignment(NamedTuple):
-    """The words of a source and of its translation, and the links between them (SimAlign).
-
-    Each link is the best of its row or of its column.
-    """
+    """The words of a source and of its translation, and the links between them (SimAlign)."""
 
     source: list[Span]
     target: list[Span]
-    links: list[Link]  # a link that is the best in both directions is in the list twice
+    # The best one of each row and of each column; one that is both is in the list twice.
+    links: list[Link]
     # float64 (target words, source words); None without attention.
     weights: np.ndarray | None = None
 
@@ -73,9 +71,7 @@ class Alignment(NamedTuple):
 
         The run is within [first:last], without the words in `taken`. With an `anchor` "start" or
         "end", it begins at `first` or ends at `last`. Target words without a link count against it.
-
-        Returns:
-            The run [start:end] of target words, or (last, last) if no run has a link.
+        Without any link, it is (last, last).
         """
         values = np.array([TAKEN if n in taken else UNLINKED for n in range(len(self.target))])
         for source, target in self.links:
@@ -92,9 +88,8 @@ class Alignment(NamedTuple):
         """Return the target index for an insertion that follows the first `before` source words.
 
         Each link votes for two gaps that are as far from its target word as the insertion is from
-        its source word. The gap on the same side as in the source has the larger weight. The gap on
-        the other side is the right one where the translation reverses the order. Near words count
-        most.
+        its source word. The gap on the same side as in the source has the larger weight. The other
+        one is right where the translation reverses the order. Near words count most.
         """
         votes = np.zeros(len(self.target) + 1)
         for source, target in self.links:
@@ -132,7 +127,6 @@ def split_copied_words(
     """Return an alignment whose copied words are split where the source has markup in them.
 
     A word is copied if its translation is the same word. The `weights` are not in the result.
-
     """
     copies = {
         first: second
@@ -172,11 +166,7 @@ def _split(words: Sequence[Span], cuts: Iterable[int]) -> tuple[list[Span], list
 
 
 def hypothesis_alignment(source: str, hypothesis: ScoredText) -> Alignment:
-    """Return the alignment of a hypothesis, by the mean attention of all layers and heads.
-
-    Raises:
-        ValueError: if the hypothesis has no attention.
-    """
+    """Return the alignment of a hypothesis, by the mean attention of all layers and heads."""
     if hypothesis.attention is None:
         raise ValueError(
             "translation: expected one with attention, got none; translate with attention=True."
@@ -198,13 +188,11 @@ def _overlaps(words: Sequence[Span], pieces: Sequence[Span]) -> np.ndarray:
 
 
 def _best_links(weights: np.ndarray) -> list[Link]:
-    """Return the links of the largest weight of each row and of each column.
-
-    Of equal weights, as of words that the tokenizer has in one piece, the one nearest to the
-    diagonal counts.
-    """
+    """Return the links of the largest weight of each row and of each column."""
     if not weights.size:
         return []
+    # Of equal weights, as of words that the tokenizer has in one piece, the one nearest to the
+    # diagonal counts.
     rows, columns = (np.linspace(0, 1, count) for count in weights.shape)
     weights = weights - NEARNESS * abs(rows[:, None] - columns)
     by_row = [(int(column), row) for row, column in enumerate(weights.argmax(axis=1))]

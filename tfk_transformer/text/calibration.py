@@ -22,16 +22,13 @@ SCORE_SETTINGS = (
 
 
 class Calibration(NamedTuple):
-    """A logistic regression that was fitted to translations with references.
-
-    A translation is right if its chrF with the reference is at least `chrf`.
-    """
+    """A logistic regression that was fitted to translations with references."""
 
     intercept: float
     score: float  # weights of `features`
     length: float
     ratio: float
-    chrf: float  # from 0 to 100
+    chrf: float  # with the reference, from 0 to 100, from which a translation is right
     pairs: int  # number of translations of the fit
     right: float  # share of these translations that are right
 
@@ -43,11 +40,7 @@ class Calibration(NamedTuple):
 
     @classmethod
     def from_json(cls, record: Mapping[str, Any]) -> Self:
-        """Return the calibration of a record of `_asdict` that a file contains.
-
-        Raises:
-            ValueError: if the record is not a calibration.
-        """
+        """Return the calibration of a record of `_asdict` that a file contains."""
         if not is_calibration(record):
             raise ValueError(
                 f"confidence: expected the numbers {', '.join(cls._fields)}, got {record!r:.80}; "
@@ -58,9 +51,7 @@ class Calibration(NamedTuple):
 
 def features(translation: Translation) -> tuple[float, float, float]:
     """Return the score of a translation, the logarithm of its number of characters, and that of its
-    ratio to the number of characters of the source.
-
-    Every file gives these numbers without further outputs.
+    ratio to the number of characters of the source: all files have them.
     """
     length = math.log(1 + len(translation.text))
     return translation.score, length, length - math.log(1 + len(translation.source))
@@ -74,11 +65,6 @@ def is_calibration(value: Any) -> bool:
     )
 
 
-def keeps_scores(settings: Mapping[str, Any], rules: Rules) -> bool:
-    """Return whether scores with these settings mean the same as with the model's defaults."""
-    return all(settings[name] == rules[name]["default"] for name in SCORE_SETTINGS if name in rules)
-
-
 def with_confidences(
     translations: Sequence[Translation],
     prefixes: Sequence[str],
@@ -86,14 +72,12 @@ def with_confidences(
     settings: Mapping[str, Any],
     rules: Rules,
 ) -> list[Translation]:
-    """Return translations with their confidences, where scores mean what the calibration expects.
-
-    Blank texts, and translations with a forced beginning, whose scores exclude it, have none.
-
-    """
-    if calibration is None or not keeps_scores(settings, rules):
+    """Return translations with confidences, where scores mean what the calibration expects."""
+    score_settings = [name for name in SCORE_SETTINGS if name in rules]
+    changed = any(settings[name] != rules[name]["default"] for name in score_settings)
+    if calibration is None or changed:
         return list(translations)
-    return [
+    return [  # none for blank texts, and with a forced beginning, which scores exclude
         translation
         if prefix or not translation.source.strip()
         else translation._replace(confidence=calibration.confidence(translation))
@@ -102,10 +86,7 @@ def with_confidences(
 
 
 def lowest_confidence(translations: Iterable[Translation]) -> float | None:
-    """Return the confidence of a text: that of its least certain sentence.
-
-    Sentences that were not translated have none. Without any, the result is None.
-    """
+    """Return the confidence of a text: that of its least certain sentence that has one."""
     confidences = (translation.confidence for translation in translations)
     return min((value for value in confidences if value is not None), default=None)
 

@@ -17,21 +17,11 @@ BINS = 10  # of the expected calibration error
 def fit_calibration(
     translations: Sequence[Translation], references: Sequence[str], chrf: float
 ) -> Calibration:
-    """Return the calibration that fits translations with references.
-
-    Args:
-        translations: the translations of sentences.
-        references: a translation of each by a person.
-        chrf: the chrF with its reference, from 0 to 100, from which a translation is right.
-
-    Raises:
-        ValueError: if there are fewer than `MIN_PAIRS` translations.
-    """
+    """Return the calibration that fits translations of sentences with references."""
     if len(translations) < MIN_PAIRS:
         raise ValueError(
             f"pairs: expected at least {MIN_PAIRS} pairs to calibrate with, got "
-            f"{len(translations)}; use "
-            "more data that the model has not seen in training."
+            f"{len(translations)}; use more data that the model has not seen in training."
         )
     right = are_right([translation.text for translation in translations], references, chrf)
     inputs = np.array([features(translation) for translation in translations])
@@ -51,14 +41,11 @@ def are_right(texts: Sequence[str], references: Sequence[str], chrf: float) -> n
 
 
 def fit_logistic_regression(inputs: np.ndarray, labels: np.ndarray) -> tuple[float, list[float]]:
-    """Return the intercept and the weights of a logistic regression, by Newton's method.
+    """Return the intercept and the weights of a logistic regression of float inputs (N, K) and bool
+    labels (N,), by Newton's method.
 
     The targets are smoothed as in Platt's "Probabilistic outputs for support vector machines"
     (1999, section 2.2), so that probabilities remain between 0 and 1 if all labels are equal.
-
-    Args:
-        inputs: float (N, K).
-        labels: bool (N,).
     """
     mean, scale = inputs.mean(axis=0), inputs.std(axis=0)
     scale[scale == 0] = 1
@@ -79,13 +66,8 @@ def fit_logistic_regression(inputs: np.ndarray, labels: np.ndarray) -> tuple[flo
 
 
 def expected_calibration_error(confidences: np.ndarray, right: np.ndarray) -> float:
-    """Return the mean difference between confidence and share of right translations.
-
-    The translations are in `BINS` bins of equal width by confidence (arXiv:1706.04599, equation 3).
-
-    Args:
-        confidences: float (N,).
-        right: bool (N,).
+    """Return the mean difference between confidence and share of right translations, in `BINS` bins
+    of equal width by confidence (arXiv:1706.04599, equation 3).
     """
     bins = np.minimum((confidences * BINS).astype(int), BINS - 1)
     excess = np.bincount(bins, weights=confidences - right, minlength=BINS)
@@ -93,16 +75,8 @@ def expected_calibration_error(confidences: np.ndarray, right: np.ndarray) -> fl
 
 
 def auroc(confidences: np.ndarray, right: np.ndarray) -> float | None:
-    """Return the probability that a right translation has a higher confidence than a wrong one.
-
-    It is the area under the ROC curve. Equal confidences count half.
-
-    Args:
-        confidences: float (N,).
-        right: bool (N,).
-
-    Returns:
-        The probability, or None if all translations are right, or all are wrong.
+    """Return the probability that a right translation has a higher confidence than a wrong one: the
+    area under the ROC curve. Equal confidences count half.
     """
     positive = int(right.sum())
     negative = len(right) - positive

@@ -1,21 +1,19 @@
 """Glossaries: source terms with their translations, and the prefixes that force them.
 
 A missing term is tried at every position between the words of the translation: the words before
-the position and the term are the forced prefix of another search, which finds the rest. The most
-probable result is used. This searches more positions than grid beam search (Hokamp and Liu 2017)
-and dynamic beam allocation (Post and Vilar 2018) can hold in a beam. It needs no separate graph, so
-all runtimes find the same translations. A translation that has its terms anyway is not changed.
+the position and the term are the forced prefix of another search, which finds the rest. This tries
+more positions than grid beam search (Hokamp and Liu 2017) and dynamic beam allocation (Post and
+Vilar 2018) can hold in a beam. It needs no separate graph, so all runtimes find the same results.
 """
 
 import itertools
 import os
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from tfk_transformer.config.small_files import MAX_VOCABULARY_BYTES, read_small_file
 from tfk_transformer.text.kept_characters import is_unspaced
-from tfk_transformer.text.results import Translation
 from tfk_transformer.text.words import word_spans
 
 OPENING = "([{\"'«„“‘¿¡-/"  # marks that a word follows without a blank
@@ -87,9 +85,7 @@ class Glossary:
 
         A translation is returned once for each occurrence of its term.
         """
-        return [self.terms[term] for term in self._terms_in(text)]
-
-    def _terms_in(self, text: str) -> Iterator[str]:
+        translations = []
         spans = word_spans(text, range(len(text)))  # in scripts without blanks: of characters
         ends = {end for _, end in spans}
         done = 0
@@ -98,16 +94,17 @@ class Glossary:
                 continue
             for term in self._by_word.get(text[start:end].casefold(), ()):
                 last = start + len(term)
-                if last in ends and _matches(text[start:last], term, start == spans[0][0]):
+                words = text[start:last]
+                is_same = words == term or (
+                    start == spans[0][0]
+                    and words[1:] == term[1:]
+                    and words[0].casefold() == term[0].casefold()
+                )
+                if last in ends and is_same:
                     done = last
-                    yield term
+                    translations.append(self.terms[term])
                     break
-
-
-def _matches(words: str, term: str, is_first: bool) -> bool:
-    if words == term:
-        return True
-    return is_first and words[1:] == term[1:] and words[0].casefold() == term[0].casefold()
+        return translations
 
 
 class Candidate(NamedTuple):
@@ -118,65 +115,43 @@ class Candidate(NamedTuple):
     prefix: str
 
 
-class ScoredCandidate(NamedTuple):
-    """A candidate with its translation."""
-
-    candidate: Candidate
-    translation: Translation
-    score: float  # of the whole translation, including the forced prefix
-
-
 def missing_terms(terms: Sequence[str], text: str, placed: Sequence[str] = ()) -> list[str]:
-    """Return the terms that occur less often in a text than in `terms`, ignoring case.
-
-    The terms in `placed` were forced into the text. They count even if the search extended their
-    last word by further letters.
-
-    Returns:
-        The missing terms, each as often as it is missing.
+    """Return the terms that occur less often in a text than in `terms`, ignoring case: each as
+    often as it is missing. The terms in `placed` were forced into the text.
     """
+    folded = text.casefold()
+    spans = word_spans(folded, range(len(folded)))
+    ends = {end for _, end in spans}
     forced = Counter(placed)
     missing = Counter(terms)
     for term in missing:
-        missing[term] -= max(_count(term.casefold(), text.casefold()), forced[term])
+        words = term.casefold()
+        starts = [start for start, _ in spans if folded.startswith(words, start)]
+        count = sum(start + len(words) in ends for start in starts)
+        # Forced terms count even if the search extended their last word by further letters.
+        missing[term] -= max(count, forced[term])
     return list(missing.elements())
-
-
-def _count(term: str, text: str) -> int:
-    """Return how often a term occurs in a text as whole words."""
-    spans = word_spans(text, range(len(text)))
-    ends = {end for _, end in spans}
-    return sum(text.startswith(term, start) and start + len(term) in ends for start, _ in spans)
 
 
 def candidates(terms: Sequence[str], text: str, forced: str) -> list[Candidate]:
     """Return the forced prefixes with one of the terms, at every position between words."""
     starts = [start for start, _ in word_spans(text, range(len(text))) if start >= len(forced)]
-    pairs = itertools.product(dict.fromkeys(terms), [*starts, len(text)])
-    return list(dict.fromkeys(_candidate(term, text[:start], text) for term, start in pairs))
+    tried: list[Candidate] = []
+    for term, start in itertools.product(dict.fromkeys(terms), [*starts, len(text)]):
+        head = text[:start].rstrip()
+        if not head:  # the term begins with a capital letter if the text does
+            prefix = term[0].upper() + term[1:] if text[:1].isupper() else term
+        else:
+            is_joined = any(is_unspaced(each) and each.isalpha() for each in (head[-1], term[0]))
+            prefix = f"{head}{'' if is_joined or head[-1] in OPENING else ' '}{term}"
+        tried.append(Candidate(term, len(head), prefix))
+    return list(dict.fromkeys(tried))
 
 
-def _candidate(term: str, head: str, text: str) -> Candidate:
-    """Return the start `head` of a text with a term.
-
-    At the start of a text that begins with a capital letter, the term gets one too. A blank
-    precedes the term in scripts that have blanks between words.
-    """
-    head = head.rstrip()
-    if not head:
-        return Candidate(term, 0, term[0].upper() + term[1:] if text[:1].isupper() else term)
-    is_joined = any(is_unspaced(each) and each.isalpha() for each in (head[-1], term[0]))
-    blank = "" if is_joined or head[-1] in OPENING else " "
-    return Candidate(term, len(head), f"{head}{blank}{term}")
-
-
-def leftmost_candidate(scored: Sequence[ScoredCandidate]) -> ScoredCandidate:
-    """Return the most probable candidate of each term, and of these the leftmost one.
-
-    Terms to the right of it are placed later, in the translation that follows it.
-    """
-    best: dict[str, ScoredCandidate] = {}
-    for each in scored:
-        if each.score > best.setdefault(each.candidate.term, each).score:
-            best[each.candidate.term] = each
-    return min(best.values(), key=lambda each: each.candidate.start)
+def leftmost_candidate(scores: Mapping[Candidate, float]) -> Candidate:
+    """Return the leftmost of the most probable candidates of each term; the others follow later."""
+    best: dict[str, Candidate] = {}
+    for candidate, score in scores.items():
+        if score > scores[best.setdefault(candidate.term, candidate)]:
+            best[candidate.term] = candidate
+    return min(best.values(), key=lambda candidate: candidate.start)

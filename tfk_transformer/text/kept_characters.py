@@ -1,8 +1,9 @@
 """Characters that a vocabulary lacks: kept out of the search, and put back into the translation."""
 
+import itertools
 import re
 import unicodedata
-from collections.abc import Container, Iterator
+from collections.abc import Container
 from typing import NamedTuple
 
 # A character, and the characters that belong to it, such as accents, joiners and skin tones.
@@ -13,16 +14,8 @@ OPENING_CATEGORIES = ("Pi", "Ps")
 CLOSING_CATEGORIES = ("Pe", "Pf", "Po")
 # Scripts that are written without blanks between words.
 UNSPACED = (
-    "CJK",
-    "HIRAGANA",
-    "KATAKANA",
-    "HALFWIDTH KATAKANA",
-    "IDEOGRAPHIC ITERATION",
-    "IDEOGRAPHIC NUMBER",
-    "THAI",
-    "LAO",
-    "KHMER",
-    "MYANMAR",
+    *("CJK", "HIRAGANA", "KATAKANA", "HALFWIDTH KATAKANA"),
+    *("IDEOGRAPHIC ITERATION", "IDEOGRAPHIC NUMBER", "THAI", "LAO", "KHMER", "MYANMAR"),
 )
 
 
@@ -47,11 +40,7 @@ class ReadableText(NamedTuple):
         return sum(len(unit.text) for unit in self.units)
 
     def put_back(self, translation: str) -> str:
-        """Return the translation of the text with the units.
-
-        A unit at the start or at the end of the text is there in the translation, too. For other
-        units, the share of the words before the unit is the same in the text and its translation.
-        """
+        """Return the translation of the text with the units."""
         result = translation
         last = len(translation)
         for unit in reversed(self.units):
@@ -64,7 +53,11 @@ class ReadableText(NamedTuple):
         return result
 
     def _target_position(self, unit: Unit, translation: str) -> int:
-        """Return the position in a translation at which to insert a unit."""
+        """Return the position in a translation at which to insert a unit.
+
+        A unit at the start or at the end of the text is there in the translation, too. For other
+        units, the share of the words before the unit is the same in the text and its translation.
+        """
         left = self.text[: unit.position]
         right = self.text[unit.position :]
         lexical = [index for index, c in enumerate(translation) if is_lexical(c)]
@@ -97,14 +90,8 @@ def is_unspaced(character: str) -> bool:
 def take_out(
     text: str, characters: Container[str] | None, exempt: Container[str] = ()
 ) -> ReadableText:
-    """Return a text without the characters that a vocabulary lacks.
-
-    A word that contains such a letter is taken out as a whole, except in a script without blanks.
-
-    """
-    if characters is None:
-        return ReadableText(text, [])
-    if all(c in characters or c in exempt or c.isspace() for c in set(text)):
+    """Return a text without the characters that a vocabulary lacks."""
+    if characters is None or all(c in characters or c in exempt or c.isspace() for c in set(text)):
         return ReadableText(text, [])
     units: list[Unit] = []
     readable = ""
@@ -128,42 +115,31 @@ def _lacking_spans(
 ) -> list[tuple[int, int]]:
     """Return the spans of a text that a vocabulary cannot represent."""
     spans: list[tuple[int, int]] = []
-    for start, end in _clusters(text):
+    # Each character is in one span with the characters that belong to it.
+    joined = [unicodedata.category(character) in JOINED_CATEGORIES for character in text[1:]]
+    starts = [0, *(n for n, is_joined in enumerate(joined, 1) if not is_joined)]
+    for start, end in itertools.pairwise([*starts, len(text)]):
         composed = unicodedata.normalize("NFC", text[start:end])
         if all(
             c in characters or c in exempt or unicodedata.category(c) in IGNORED_CATEGORIES
             for c in composed
         ):
             continue
+        # A word that contains a letter is taken out as a whole, except in a script without blanks.
         if any(is_lexical(c) and not is_unspaced(c) for c in composed):
-            start, end = _word_around(text, start, end)
+            while start > 0 and _is_word_character(text[start - 1]):
+                start -= 1
+            while end < len(text) and _is_word_character(text[end]):
+                end += 1
         if spans and start <= spans[-1][1]:
             start = spans.pop()[0]
         spans.append((start, end))
     return spans
 
 
-def _word_around(text: str, start: int, end: int) -> tuple[int, int]:
-    """Return the span of the word that contains text[start:end]."""
-    while start > 0 and _is_word_character(text[start - 1]):
-        start -= 1
-    while end < len(text) and _is_word_character(text[end]):
-        end += 1
-    return start, end
-
-
 def _is_word_character(character: str) -> bool:
     """Return whether a character is part of a word that blanks separate from other words."""
     return unicodedata.category(character)[0] in "LMN" and not is_unspaced(character)
-
-
-def _clusters(text: str) -> Iterator[tuple[int, int]]:
-    """Yield the span of each character with the characters that belong to it."""
-    start = 0
-    for end in range(1, len(text) + 1):
-        if end == len(text) or unicodedata.category(text[end]) not in JOINED_CATEGORIES:
-            yield start, end
-            start = end
 
 
 def _separator(left: str, right: str, blank_before: bool, blank_after: bool) -> str:

@@ -51,29 +51,17 @@ class Languages(NamedTuple):
 
     @classmethod
     def of(cls, config: Mapping[str, Any]) -> Self:
-        """Return the languages in the configuration of a model.
-
-        Args:
-            config: JSON values by name. They are not trusted: other values than codes are unknown.
-        """
-        codes = (config.get(f"{side}_language") for side in cls._fields)
-        return cls(*[code if _is_code(code) else None for code in codes])
-
-
-def _is_code(value: object) -> bool:
-    return isinstance(value, str) and re.fullmatch(LANGUAGE_PATTERN, value) is not None
+        """Return the languages in the configuration of a model."""
+        # Its JSON values are not trusted: other values than codes are unknown.
+        values = [config.get(f"{side}_language") for side in cls._fields]
+        is_code = [isinstance(v, str) and re.fullmatch(LANGUAGE_PATTERN, v) for v in values]
+        return cls(
+            *[value if valid else None for value, valid in zip(values, is_code, strict=True)]
+        )
 
 
 def language_code(language: str, argument: str = "language") -> str:
-    """Return the code of a language without its script and region, such as "pt" for "pt-BR".
-
-    Args:
-        language: the ISO 639 code of the language.
-        argument: its name, for the error.
-
-    Raises:
-        ValueError: if the code is unknown.
-    """
+    """Return an ISO 639 code without its script and region, such as "pt" for "pt-BR"."""
     code = short_code(language)
     if code not in LANGUAGES:
         raise ValueError(
@@ -90,10 +78,7 @@ def language_or_english(language: str | None) -> str:
 
 
 def is_language(code: object) -> TypeGuard[str]:
-    """Return whether a value is the code of a language, such as "de", "pt_BR" or "deu_Latn".
-
-    Names of several languages, such as "deu_eng" and "mul", are not.
-    """
+    """Return whether a value is the code of one language, such as "de", "pt_BR" or "deu_Latn"."""
     is_code = isinstance(code, str) and LANGUAGE_TAG.fullmatch(code)
     return bool(is_code) and short_code(str(code)) in LANGUAGES
 

@@ -1,6 +1,6 @@
 """The outcome of a text: its result, or why it was refused.
 
-Functions inside the library return outcomes. `TextError` is raised where a public method returns.
+Functions inside the library return outcomes; public methods raise `TextError`.
 """
 
 import re
@@ -54,14 +54,9 @@ class TextError(ValueError):
 def results_of(
     outcomes: Sequence[Outcome[Result]], problem: Callable[[list[int]], str]
 ) -> list[Result]:
-    """Return the results of all texts.
+    """Return the results of all texts, or raise `TextError` with the results of the others.
 
-    Args:
-        outcomes: the outcome of each text.
-        problem: maps the indices of the refused texts to the problem in one line.
-
-    Raises:
-        TextError: if a text was refused. It contains the other results.
+    `problem` maps the indices of the refused texts to the problem in one line.
     """
     results: dict[int, Result] = {}
     refused: dict[int, Refused] = {}
@@ -79,11 +74,9 @@ def results_of(
 
 def too_long(text: str, max_length: int, argument: str = "texts") -> Refused:
     """Refuse a text that has more tokens than the model's limit."""
-    return Refused(
-        argument,
-        f"expected at most {max_length} tokens, got more ({_sample(text)}); split it into "
-        "sentences.",
-    )
+    sample = _sample(text)
+    problem = f"expected at most {max_length} tokens, got more ({sample}); split it into sentences."
+    return Refused(argument, problem)
 
 
 def long_texts(texts: Sequence[str], refused: Sequence[int], max_length: int) -> str:
@@ -100,11 +93,8 @@ def _sample(text: str) -> str:
 
 
 def check_texts(texts: Sequence[str], name: str = "texts") -> None:
-    """Refuse values other than lists of strings, and strings that runtimes would read differently.
-
-    Raises:
-        ValueError: if `texts` is a string, or an item is not a string.
-        TextError: if an item contains NUL or half a surrogate pair.
+    """Refuse values other than lists of strings (`ValueError`), and strings with NUL or half a
+    surrogate pair (`TextError`), which runtimes would read differently.
     """
     if problems := _problems(texts, name):
         first, problem = next(iter(problems.items()))
@@ -121,9 +111,8 @@ def _problems(texts: Sequence[str], name: str) -> dict[int, str]:
     problems = {}
     for index, text in enumerate(texts):
         if not isinstance(text, str):
-            raise ValueError(
-                f"{name}: expected strings, got {type(text).__name__} at index {index}."
-            )
+            got = type(text).__name__
+            raise ValueError(f"{name}: expected strings, got {got} at index {index}.")
         if match := INVALID_CHARACTER.search(text):
             problems[index] = (
                 f"expected text, got the character U+{ord(match[0]):04X} at position "
@@ -137,9 +126,7 @@ def outcomes_of_valid(
 ) -> list[Outcome[Result]]:
     """Return the outcomes of rows of texts, of which only the valid rows are run.
 
-    Args:
-        run: maps the valid rows, one list for each column, to their outcomes.
-        columns: lists of equal length, by the name of the argument.
+    `run` takes a list for each column, and `columns` are lists of equal length by argument.
     """
     refused: dict[int, Refused] = {}
     for name, texts in columns.items():
@@ -152,11 +139,7 @@ def outcomes_of_valid(
 
 
 def forced_beginnings(prefixes: Sequence[str | None] | None, texts: Sequence[str]) -> list[str]:
-    """Return the forced beginning of each text's translation, or "".
-
-    Raises:
-        ValueError: if there is not one prefix, or None, for each text.
-    """
+    """Return the forced beginning of each text's translation, or ""."""
     if prefixes is None:
         return [""] * len(texts)
     if isinstance(prefixes, str):

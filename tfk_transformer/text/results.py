@@ -1,4 +1,4 @@
-"""The results of translation, scoring and classification."""
+"""The results of translation, scoring and classification, of texts and of documents."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -58,11 +58,32 @@ class Translation(NamedTuple):
         return self.hypotheses[0].score
 
     def _repr_html_(self) -> str:
-        """Return the translation as a notebook shows it."""
-        # Imported here, since only notebooks need it.
+        # Only notebooks need it.
         from tfk_transformer.text.translation_html import translation_html
 
         return translation_html(self.source, self.hypotheses)
+
+
+class DocumentSentence(NamedTuple):
+    """A sentence of a document and its translation, with markup. Positions are in characters."""
+
+    source_start: int  # document[source_start:source_end] is `source`
+    source_end: int
+    target_start: int  # in the translated document, whose [target_start:target_end] is `target`
+    target_end: int
+    source: str
+    target: str
+    # The score of the search, or the sum over its parts if the sentence was too long for the model.
+    score: float
+    # Whether `target` is the source because its translation would have changed the markup.
+    keeps_source: bool = False
+
+
+class DocumentTranslation(NamedTuple):
+    """The translation of a document, and its sentences in order."""
+
+    text: str
+    sentences: list[DocumentSentence]
 
 
 class Classification(NamedTuple):

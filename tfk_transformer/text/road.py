@@ -1,8 +1,8 @@
-"""The road of a text: which sentences it needs translated, one round after another.
+"""The road of a text: a generator that yields the sentences of a round, receives their outcomes,
+and in the end returns the result.
 
-A road is a generator. It yields the sentences of a round, receives their outcomes, and returns the
-result. Whoever drives it decides where the sentences run: `drive` calls a function, and the server
-awaits its batches.
+Whoever drives it decides where the sentences run: `drive` calls a function, and the server awaits
+its batches.
 """
 
 from collections.abc import Callable, Generator, Sequence
@@ -29,19 +29,16 @@ Road: TypeAlias = Generator[Sentences, Outcomes, T]
 
 
 def advance(road: Generator[Ask, Answer, T], answer: Answer | None) -> tuple[Ask | None, T | None]:
-    """Return what a road asks for next, or None and the result at its end.
-
-    The `answer` is to what it asked for before; None at its start.
-    """
+    """Return the next request of a road, after an answer or None; or None and the road's result."""
     try:
         return (next(road) if answer is None else road.send(answer)), None
     except StopIteration as end:
         return None, end.value
 
 
-def drive(road: Road[T], translate: Callable[[Sentences], Outcomes]) -> T:
-    """Run the sentences of each round with a function, and return the result of the road."""
-    sentences, result = advance(road, None)
-    while sentences is not None:
-        sentences, result = advance(road, translate(sentences))
+def drive(road: Generator[Ask, Answer, T], answer: Callable[[Ask], Answer]) -> T:
+    """Answer each request of a road with a function, and return the result of the road."""
+    request, result = advance(road, None)
+    while request is not None:
+        request, result = advance(road, answer(request))
     return cast(T, result)

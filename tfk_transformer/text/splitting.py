@@ -33,7 +33,7 @@ class SplitText(NamedTuple):
         if self.gaps[index] or not index:
             return self.gaps[index]
         border = self.sentences[index - 1][-1] + self.sentences[index][0]
-        is_in_word = border.isalnum() and not _has_wide(border)
+        is_in_word = border.isalnum() and not has_wide(border)
         return "" if is_in_word else blank_between(previous, translation)
 
     def cut(self, index: int) -> bool:
@@ -50,11 +50,7 @@ class SplitText(NamedTuple):
 
 
 def split_text(text: str, language: str) -> SplitText:
-    """Split a text into sentences. A line break always ends a sentence.
-
-    A blank text is one sentence, as it is.
-
-    """
+    """Split a text into sentences. A line break ends one, and a blank text is one, as it is."""
     if not text.strip():
         return SplitText([text], ["", ""])
     ends = [match.end() for match in LINE_BREAKS.finditer(text)]
@@ -76,13 +72,10 @@ def split_text(text: str, language: str) -> SplitText:
 
 
 def cut_in_two(text: str, uncut: Container[int] = ()) -> int | None:
-    """Return the position near the middle of a text at which to cut it.
+    """Return the position near the middle of a text at which to cut it, or None if there is none.
 
     The cut is after a clause mark if there is one, or else at a blank, or else anywhere, but not at
     the positions in `uncut`. Neither part is blank.
-
-    Returns:
-        The position, or None if there is none.
     """
     inner = range(len(text) - len(text.lstrip()) + 1, len(text.rstrip()))
     ends: Iterable[int]
@@ -98,12 +91,12 @@ def cut_in_two(text: str, uncut: Container[int] = ()) -> int | None:
 
 
 def blank_between(before: str, after: str) -> str:
-    """Return the blank between two translations whose sources have none between them.
-
-    Sentences of a script without blanks need one where their translations are in another script.
+    """Return the blank between two translations whose sources have none between them: one if the
+    translations are in another script.
     """
-    return " " if before and after and not _has_wide(before[-1] + after[0]) else ""
+    return " " if before and after and not has_wide(before[-1] + after[0]) else ""
 
 
-def _has_wide(text: str) -> bool:
+def has_wide(text: str) -> bool:
+    """Return whether a text has a wide character, as of Chinese and Japanese."""
     return any(unicodedata.east_asian_width(character) in "WF" for character in text)

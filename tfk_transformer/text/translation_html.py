@@ -5,7 +5,7 @@ import html
 import itertools
 from collections.abc import Sequence
 
-from tfk_transformer.text.alignment import Alignment, ScoredText, hypothesis_alignment
+from tfk_transformer.text.alignment import ScoredText, hypothesis_alignment
 from tfk_transformer.text.words import Span
 
 # The palette of Okabe and Ito, which is distinguishable with common types of color blindness.
@@ -14,11 +14,10 @@ HINT_WORDS = 3  # source words in the tooltip of a target word
 
 
 def translation_html(source_text: str, hypotheses: Sequence[ScoredText]) -> str:
-    """Return an HTML fragment with the source, the hypotheses and their scores.
+    """Return an HTML fragment with the source, the hypotheses and their scores, without scripts.
 
     If the best hypothesis has attention, each of its words has the color of the source word with
-    the most attention. When the pointer is over a word, it and its linked words are underlined. The
-    fragment needs no script and no external files.
+    the most attention. When the pointer is over a word, it and its linked words are underlined.
     """
     best, *alternatives = hypotheses
     source = html.escape(source_text)
@@ -27,24 +26,27 @@ def translation_html(source_text: str, hypotheses: Sequence[ScoredText]) -> str:
     name = f"tfk-{hashlib.sha256(repr((source_text, best.text)).encode()).hexdigest()[:10]}"
     alignment = None if best.attention is None else hypothesis_alignment(source_text, best)
     if alignment and alignment.weights is not None and alignment.weights.size:
-        links = dict(enumerate(alignment.weights.argmax(axis=1).tolist()))  # target -> source word
+        weights = alignment.weights
+        links = dict(enumerate(weights.argmax(axis=1).tolist()))  # target -> source word
         source_links = {word: word for word in links.values()}
         source = _mark(source_text, alignment.source, "s", source_links, {})
-        hints = _hints(source_text, alignment)
+        words = [source_text[start:end] for start, end in alignment.source]
+        most = (-weights).argsort(axis=1)[:, :HINT_WORDS].tolist()
+        hints = {
+            row: ", ".join(f"{words[word]} {weights[row, word]:.2f}" for word in order)
+            for row, order in enumerate(most)
+        }
         target = _mark(best.text, alignment.target, "t", links, hints)
         style = _style(name, links)
-    rows = [_row("source", source), _row("translation", target, best.score)]
-    rows += [
-        _row(f"number {rank}", html.escape(hypothesis.text), hypothesis.score)
-        for rank, hypothesis in enumerate(alternatives, 2)
-    ]
-    return f'{style}<table id="{name}">{"".join(rows)}</table>'
-
-
-def _row(name: str, text: str, score: float | None = None) -> str:
-    number = "" if score is None else f"{score:.3f}"
+    rows = [("source", source, ""), ("translation", target, f"{best.score:.3f}")]
+    for rank, other in enumerate(alternatives, 2):
+        rows.append((f"number {rank}", html.escape(other.text), f"{other.score:.3f}"))
     left = 'style="text-align:left"'
-    return f'<tr><th {left}>{name}</th><td dir="auto" {left}>{text}</td><td>{number}</td></tr>'
+    table = "".join(
+        f'<tr><th {left}>{title}</th><td dir="auto" {left}>{text}</td><td>{score}</td></tr>'
+        for title, text, score in rows
+    )
+    return f'{style}<table id="{name}">{table}</table>'
 
 
 def _mark(
@@ -64,18 +66,6 @@ def _mark(
         parts.append(element)
         done = end
     return "".join([*parts, html.escape(text[done:])])
-
-
-def _hints(source: str, alignment: Alignment) -> dict[int, str]:
-    """Return the source words with the most attention, and their weights, for each target word."""
-    weights = alignment.weights
-    assert weights is not None
-    words = [source[start:end] for start, end in alignment.source]
-    order = (-weights).argsort(axis=1)[:, :HINT_WORDS]
-    return {
-        target: ", ".join(f"{words[word]} {weights[target, word]:.2f}" for word in row)
-        for target, row in enumerate(order.tolist())
-    }
 
 
 def _style(name: str, links: dict[int, int]) -> str:

@@ -11,12 +11,8 @@ LOOK_AHEAD = 3  # characters between a piece and the next one that a tokenizer m
 
 
 def word_spans(text: str, cuts: Iterable[int] = ()) -> list[Span]:
-    """Return the spans of words and of single punctuation marks.
-
-    Args:
-        text: the text.
-        cuts: the positions where the tokenizer cut it. A text without blanks between words is cut
-            there too.
+    """Return the spans of words and of single punctuation marks. Scripts without blanks between
+    words are cut at `cuts`, where the tokenizer cut the text.
     """
     spans: list[Span] = []
     positions = range(len(text))
@@ -32,10 +28,7 @@ def word_spans(text: str, cuts: Iterable[int] = ()) -> list[Span]:
 
 
 def _character_type(text: str, position: int) -> str:
-    """Return "word", "mark" or "blank".
-
-    A mark between two letters or digits, as in "don't" and "3.5", belongs to the word.
-    """
+    """Return "word", "mark" or "blank". A mark as in "don't" and "3.5" belongs to the word."""
     character = text[position]
     if character.isspace():
         return "blank"
@@ -48,11 +41,7 @@ def _character_type(text: str, position: int) -> str:
 
 
 def piece_spans(pieces: Sequence[str], text: str) -> list[Span]:
-    """Return the span of each of a tokenizer's pieces in their text.
-
-    A piece whose characters the tokenizer changed gets the characters between the neighboring
-    pieces.
-    """
+    """Return the span of each of a tokenizer's pieces in their text."""
     spans: list[Span | None] = []
     done = 0
     for piece in pieces:
@@ -63,12 +52,8 @@ def piece_spans(pieces: Sequence[str], text: str) -> list[Span]:
         if start >= 0:
             done = start + len(surface)
         spans.append((start, done) if start >= 0 else None)
-    return _fill_gaps(spans, len(text))
-
-
-def _fill_gaps(spans: Sequence[Span | None], length: int) -> list[Span]:
-    """Return the spans, with the span between its neighbors in place of each None."""
-    starts = [length] * (len(spans) + 1)
+    # A piece whose characters the tokenizer changed gets those between the neighboring pieces.
+    starts = [len(text)] * (len(spans) + 1)
     for n, span in reversed(list(enumerate(spans))):
         starts[n] = starts[n + 1] if span is None else span[0]
     ends = [0, *itertools.accumulate((0 if span is None else span[1] for span in spans), max)]

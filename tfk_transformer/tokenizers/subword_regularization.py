@@ -17,22 +17,32 @@ CACHED_WORDS = 2**18  # with more words, the table of segmentations starts anew
 
 
 class SubwordSampler:
-    """Draw segmentations of texts from a unigram model.
+    """Draw segmentations of texts from a unigram model of SentencePiece.
 
-    A segmentation x is drawn with a probability proportional to p(x) ** power (section 3.2). Pieces
-    do not cross the ends of words, so each word is drawn independently. SentencePiece can draw
-    segmentations too, but they differ from process to process.
+    A segmentation x is drawn with a probability proportional to p(x) ** power (section 3.2; power
+    is alpha in the paper). Pieces do not cross the ends of words, so each word is drawn
+    independently. SentencePiece can draw segmentations too, but they differ from process to
+    process.
 
-    Args:
-        processor: a SentencePiece processor with a unigram model.
-        power: alpha in the paper, above 0. Segmentations vary more if it is smaller.
+    The segmentations of words are computed when these are drawn for the first time, and kept in
+    flat arrays, so that drawing is a few array operations for many words.
     """
 
     def __init__(self, processor: "sentencepiece.SentencePieceProcessor", power: float):
         self._processor = processor
-        self.power = power
-        self._table = SegmentationTable(processor, power)
-        self._lock = threading.Lock()  # arrays of the table cannot grow while NumPy reads them
+        self._power = power
+        self._log_probs = [processor.get_score(piece) for piece in range(processor.vocab_size())]
+        self._lock = threading.Lock()  # arrays cannot grow while NumPy reads them
+        self._clear()
+
+    def _clear(self) -> None:
+        self._numbers: dict[str, int] = {}
+        # Word w has the segmentations _starts[w] to _starts[w + 1].
+        self._starts = array("q", [0])
+        self._cumulative = array("d")  # the probability up to each segmentation of its word
+        # Segmentation s has the ids _id_starts[s] to _id_starts[s + 1].
+        self._id_starts = array("q", [0])
+        self._ids = array("i")
 
     def encode(self, texts: Sequence[str], seed: int) -> list[list[int]]:
         """Return the ids of each text; the same `seed` gives the same ids."""
@@ -42,45 +52,19 @@ class SubwordSampler:
             for text in self._processor.normalize(list(texts))
         ]
         with self._lock:
-            if len(self._table) > CACHED_WORDS:
-                self._table = SegmentationTable(self._processor, self.power)
-            ids, word_ends = self._table.draw(list(itertools.chain.from_iterable(words)), generator)
+            if len(self._numbers) > CACHED_WORDS:
+                self._clear()
+            ids, word_ends = self._draw(list(itertools.chain.from_iterable(words)), generator)
         word_counts = np.fromiter(map(len, words), np.int64, len(words))
         ends = np.concatenate([[0], word_ends])[np.cumsum(word_counts)].tolist()
         id_list = ids.tolist()
         return [id_list[start:end] for start, end in itertools.pairwise([0, *ends])]
 
-
-class SegmentationTable:
-    """The segmentations of words and their probabilities, in flat arrays.
-
-    Drawing is a few array operations for many words. The segmentations of a word are computed when
-    it is drawn for the first time.
-    """
-
-    def __init__(self, processor: "sentencepiece.SentencePieceProcessor", power: float):
-        self._processor = processor
-        self._power = power
-        self._log_probs = [processor.get_score(piece) for piece in range(processor.vocab_size())]
-        self._numbers: dict[str, int] = {}
-        # Word w has the segmentations _starts[w] to _starts[w + 1].
-        self._starts = array("q", [0])
-        self._cumulative = array("d")  # the probability up to each segmentation of its word
-        # Segmentation s has the ids _id_starts[s] to _id_starts[s + 1].
-        self._id_starts = array("q", [0])
-        self._ids = array("i")
-
-    def __len__(self) -> int:
-        """Return the number of words."""
-        return len(self._numbers)
-
-    def draw(
+    def _draw(
         self, words: Sequence[str], generator: np.random.Generator
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Draw a segmentation of each word.
-
-        Returns:
-            The concatenated ids int32 (L,), and the end of each word's ids in them, int64 (N,).
+        """Draw a segmentation of each word: the concatenated ids int32 (L,), and the end of each
+        word's ids in them, int64 (N,).
         """
         for word in dict.fromkeys(words):
             if word not in self._numbers:

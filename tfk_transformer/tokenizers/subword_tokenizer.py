@@ -5,7 +5,8 @@ import hashlib
 import io
 import itertools
 import string
-from collections.abc import Callable, Iterable, Sequence
+import unicodedata
+from collections.abc import Callable, Container, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,7 +17,6 @@ from tfk_transformer.array_types import Tensor
 from tfk_transformer.config.small_files import MAX_VOCABULARY_BYTES, read_small_file
 from tfk_transformer.constants import END_ID, PAD_ID, START_ID, UNKNOWN_ID
 from tfk_transformer.runtime_environment import has_tensorflow_text
-from tfk_transformer.tokenizers.characters import RepresentedCharacters
 from tfk_transformer.tokenizers.subword_regularization import SubwordSampler
 
 if TYPE_CHECKING:
@@ -24,6 +24,40 @@ if TYPE_CHECKING:
 
 MODEL_TYPES = ("unigram", "bpe", "char")
 MAX_TRAINING_TEXTS = 2_000_000
+# Below this, normalization rules map characters that have no compatibility decomposition.
+FIRST_IDEOGRAPH = 0x3000
+UNASSIGNED = ("Cn", "Co", "Cs")
+
+
+class RepresentedCharacters(Container[str]):
+    """The characters that a vocabulary represents, checked when they are asked for."""
+
+    def __init__(self, processor: sentencepiece.SentencePieceProcessor) -> None:
+        self._processor = processor
+        self._represented: dict[str, bool] = {}
+
+    def __contains__(self, character: object) -> bool:
+        text = str(character)
+        if text not in self._represented:
+            self._represented[text] = UNKNOWN_ID not in self._processor.encode(text)
+        return self._represented[text]
+
+    def as_text(self) -> str:
+        """Return the represented characters in the order of their code points."""
+        pieces = map(self._processor.id_to_piece, range(self._processor.vocab_size()))
+        in_pieces = set(itertools.chain.from_iterable(pieces))
+
+        def may_be_represented(character: str) -> bool:
+            if character in in_pieces:
+                return True
+            if unicodedata.category(character) in UNASSIGNED:
+                return False
+            # A tokenizer may replace it by characters of its pieces.
+            normalized = unicodedata.normalize("NFKC", character)
+            return ord(character) < FIRST_IDEOGRAPH or set(normalized.casefold()) <= in_pieces
+
+        candidates = filter(may_be_represented, map(chr, range(0x20, 0x110000)))
+        return "".join(character for character in candidates if character in self)
 
 
 class SubwordTokenizer:
@@ -217,15 +251,14 @@ class SubwordTokenizer:
         The word mark "▁" is a blank. Control pieces are empty. The text of a single byte (of a
         model with `byte_fallback`) is that byte with the error handler "surrogateescape" (PEP 383).
         """
-        texts = [self._text_of(i) for i in range(self.vocab_size)]
+        texts = []
+        for token in range(self.vocab_size):
+            text: str = self._processor.id_to_piece(token).replace("\u2581", " ")
+            if self._processor.is_byte(token):  # "<0xE4>"
+                text = bytes.fromhex(text[3:5]).decode("utf-8", "surrogateescape")
+            texts.append("" if self._processor.is_control(token) else text)
         texts[UNKNOWN_ID] = self._processor.decode([UNKNOWN_ID])
         return texts
-
-    def _text_of(self, token: int) -> str:
-        piece: str = self._processor.id_to_piece(token)
-        if self._processor.is_byte(token):  # "<0xE4>"
-            return bytes.fromhex(piece[3:5]).decode("utf-8", "surrogateescape")
-        return "" if self._processor.is_control(token) else piece.replace("\u2581", " ")
 
     def graph_encode(self, texts: Tensor) -> Tensor:
         """Encode texts, string (B,), as ids, int32 (B, S), in TensorFlow.
@@ -286,20 +319,19 @@ class SubwordTokenizer:
     def _decode_function(self) -> Callable[[Tensor], Tensor]:
         import tensorflow as tf
 
+        def decode_utf8(ids: np.ndarray) -> np.ndarray:
+            return np.array([text.encode() for text in self.decode(ids.tolist())], object)
+
         @tf.function(autograph=False, input_signature=[tf.TensorSpec([None, None], tf.int32)])
         def decode(ids: Tensor) -> Tensor:
             if not has_tensorflow_text():
-                texts = tf.numpy_function(self._decode_utf8, [ids], tf.string, stateful=False)
+                texts = tf.numpy_function(decode_utf8, [ids], tf.string, stateful=False)
                 return tf.ensure_shape(texts, [None])
             ended = tf.cumsum(tf.cast(tf.less_equal(ids, END_ID), tf.int32), axis=1)
             rows = tf.ragged.boolean_mask(ids, tf.equal(ended, 0))
             return tf.strings.strip(self._text_tokenizer().detokenize(rows))
 
         return decode
-
-    def _decode_utf8(self, ids: np.ndarray) -> np.ndarray:
-        """Decode ids (B, T) as UTF-8 texts (B,)."""
-        return np.array([text.encode() for text in self.decode(ids.tolist())], object)
 
     def _text_tokenizer(self) -> "tensorflow_text.SentencepieceTokenizer":
         """Return the model as a TensorFlow Text tokenizer. Its int32 ids include the end token."""

@@ -4,7 +4,7 @@ import contextlib
 import math
 import signal
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import FrameType
 
@@ -12,7 +12,6 @@ import keras
 import numpy as np
 
 from tfk_transformer.data.batches import TokenBatches
-from tfk_transformer.datasets import Pair
 from tfk_transformer.evaluation import bleu_metric, evaluate
 from tfk_transformer.pipelines.translator import Translator
 from tfk_transformer.training.checkpoints import Checkpoints
@@ -31,8 +30,8 @@ class Stopped(Exception):
 class Stops(keras.callbacks.Callback):
     """End a training run on a signal (SIGINT, SIGTERM), a time limit or a loss that is not finite.
 
-    All processes of a team stop at the same training step, soon after one of them received a signal
-    or exceeded the time limit. The training time includes the `seconds` before the run was resumed.
+    All processes of a team stop at the same training step. The training time includes the `seconds`
+    before the run was resumed.
     """
 
     def __init__(self, team: Team, minutes: float | None, seconds: float):
@@ -52,10 +51,15 @@ class Stops(keras.callbacks.Callback):
     def listening(self) -> Iterator[None]:
         """Handle signals while the block runs; a second signal ends the process at once."""
         self._started = time.perf_counter()
+
+        def handle(number: int, frame: FrameType | None) -> None:
+            if self.signal_name:
+                raise KeyboardInterrupt
+            self.signal_name = signal.Signals(number).name
+
         try:
             former = {
-                number: signal.signal(number, self._handle_signal)
-                for number in (signal.SIGINT, signal.SIGTERM)
+                number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)
             }
         except ValueError:  # signals can only be handled in the main thread
             former = {}
@@ -65,22 +69,12 @@ class Stops(keras.callbacks.Callback):
             for number, handler in former.items():
                 signal.signal(number, handler)
 
-    def _handle_signal(self, number: int, frame: FrameType | None) -> None:
-        if self.signal_name:
-            raise KeyboardInterrupt
-        self.signal_name = signal.Signals(number).name
-
     def on_epoch_begin(self, epoch: int, logs: Metrics | None = None) -> None:
         """Note the number of the epoch."""
         self.epoch = epoch
 
     def on_train_batch_end(self, batch: int, logs: Metrics | None = None) -> None:
-        """Check whether to continue.
-
-        Raises:
-            Stopped: if a signal asked to stop.
-            FloatingPointError: if the loss is not finite.
-        """
+        """Check whether to continue."""
         signal_name, time_is_over = self._requests()
         if signal_name:
             raise Stopped(signal_name)
@@ -98,7 +92,7 @@ class Stops(keras.callbacks.Callback):
     def _requests(self) -> tuple[str | None, bool]:
         """Return the name of the signal that asked to stop, if any, and whether time is over.
 
-        Several processes exchange their requests every ten training steps; there are none between.
+        Several processes exchange their requests every ten training steps.
         """
         self._steps += 1
         if self.team.processes > 1 and self._steps % STEPS_TO_AGREE:
@@ -114,8 +108,8 @@ class Stops(keras.callbacks.Callback):
 class BleuEvaluation(keras.callbacks.Callback):
     """Measure BLEU on the validation pairs, and add it to the metrics of the epoch as "val_bleu".
 
-    It is 0 while no four words in a row are right in any translation. The translator's model gets
-    the weights of the trained one. `logs` is the TensorBoard folder for sample translations.
+    The translator's model gets the weights of the trained one. `logs` is the TensorBoard folder for
+    sample translations.
     """
 
     def __init__(
@@ -149,26 +143,18 @@ class BleuEvaluation(keras.callbacks.Callback):
         if logs is not None:
             logs["val_bleu"] = scores.bleu if has_matches else 0.0
         if self.logs is not None:
-            _log_samples(self.logs / "validation", epoch, pairs[:SAMPLE_COUNT], translations)
+            import tensorflow as tf
 
-
-def _log_samples(
-    folder: Path, epoch: int, pairs: Sequence[Pair], translations: Sequence[str]
-) -> None:
-    """Write sample translations for TensorBoard."""
-    import tensorflow as tf
-
-    samples = zip(pairs, translations, strict=False)
-    text = [f"{pair.source}  \n→ {translation}  \n({pair.target})" for pair, translation in samples]
-    with tf.summary.create_file_writer(str(folder)).as_default():
-        tf.summary.text("translations", text, step=epoch)
+            samples = zip(pairs[:SAMPLE_COUNT], translations, strict=False)
+            text = [f"{pair.source}  \n→ {best}  \n({pair.target})" for pair, best in samples]
+            with tf.summary.create_file_writer(str(self.logs / "validation")).as_default():
+                tf.summary.text("translations", text, step=epoch)
 
 
 class EpochSaver(keras.callbacks.Callback):
-    """Add the metrics of each epoch to the history, and save the epoch.
+    """Add the metrics of each epoch to the history, save the epoch, and stop early if it is stale.
 
-    The checkpoint and the weights to average are saved. Training stops early if the monitored
-    metric does not improve. `tokens` is the number of tokens in an epoch.
+    `tokens` is the number of tokens in an epoch.
     """
 
     def __init__(
@@ -223,10 +209,7 @@ class EpochSaver(keras.callbacks.Callback):
 
 @contextlib.contextmanager
 def moving_averages(model: keras.Model) -> Iterator[None]:
-    """Replace a model's weights by their moving averages while the block runs.
-
-    If the optimizer has no moving averages, the weights stay as they are.
-    """
+    """Replace a model's weights by their moving averages, if any, while the block runs."""
     # In float16, Keras wraps the optimizer to scale the loss.
     optimizer = getattr(model.optimizer, "inner_optimizer", model.optimizer)
     if not optimizer.use_ema:

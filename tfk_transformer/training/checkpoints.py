@@ -1,7 +1,4 @@
-"""The folder of an unfinished training run: its recipe, vocabularies and checkpoints.
-
-A run that is resumed from it continues exactly where it was interrupted.
-"""
+"""The folder of an unfinished training run, from which a resumed run continues exactly."""
 
 import errno
 import json
@@ -23,13 +20,14 @@ from tfk_transformer.training.recipe import Recipe, changed_values
 STATE = "state.npz"
 SNAPSHOT = "weights-{epoch:05d}.npz"
 ABOUT = "about"
+# The errors of a corrupt checkpoint.
+CORRUPT = (zipfile.BadZipFile, zlib.error, EOFError, KeyError, ValueError, RecursionError)
 
 
 class Checkpoints:
     """The checkpoint of a training run, and the weights of the epochs to average.
 
-    Each file is replaced atomically: if the process is killed, either the old or the new file
-    exists. A process with `writes=False` only reads them.
+    Each file is replaced atomically. A process with `writes=False` only reads them.
     """
 
     def __init__(self, folder: str | Path, writes: bool = True):
@@ -44,8 +42,7 @@ class Checkpoints:
     def save(self, model: keras.Model, about: Json) -> None:
         """Write all values on which the next training step of a compiled model depends.
 
-        `about` has the "rows" of the history and the "seconds" of training so far. If the disk is
-        full, the earlier checkpoint stays.
+        `about` has the "rows" of the history and the "seconds" of training so far.
         """
         if self.writes:
             arrays = _by_number(_variables(model))
@@ -55,7 +52,16 @@ class Checkpoints:
         """Restore the state of a compiled model, and return the `about` that was saved with it."""
         variables = _variables(model)
         path = self.folder / STATE
-        values, about = _read_state(path)
+        try:
+            if not zipfile.is_zipfile(path):
+                raise ValueError("expected an .npz archive, got a file that breaks off or is none")
+            with np.load(path) as arrays:
+                about: Json = json.loads(str(arrays[ABOUT]))
+                values = [arrays[str(i)] for i in range(len(arrays.files) - 1)]
+        except CORRUPT as error:
+            raise ValueError(
+                f"resume: the state in {path} does not load: {error}; remove it to start anew."
+            ) from None
         if [value.shape for value in values] != [tuple(v.shape) for v in variables]:
             raise ValueError(
                 f"resume: expected the state of this model in {path}, got that of another."
@@ -96,36 +102,12 @@ class Checkpoints:
 
 
 def _variables(model: keras.Model) -> list[keras.Variable]:
-    """Return the state that passes from one epoch to the next.
-
-    These are the weights, random states, moments and counters.
-    """
+    """Return the weights, random states, moments and counters."""
     return [*model.variables, *model.optimizer.variables]
 
 
 def _by_number(variables: Iterable[Tensor]) -> dict[str, np.ndarray]:
     return {str(i): np.asarray(variable) for i, variable in enumerate(variables)}
-
-
-def _read_state(path: Path) -> tuple[list[np.ndarray], Json]:
-    """Return the arrays and the other values of a checkpoint; a corrupt file is refused."""
-    try:
-        if not zipfile.is_zipfile(path):
-            raise ValueError("expected an .npz archive, got a file that breaks off or is none")
-        with np.load(path) as arrays:
-            about = json.loads(str(arrays[ABOUT]))
-            return [arrays[str(i)] for i in range(len(arrays.files) - 1)], about
-    except (
-        zipfile.BadZipFile,
-        zlib.error,
-        EOFError,
-        KeyError,
-        ValueError,
-        RecursionError,
-    ) as error:
-        raise ValueError(
-            f"resume: the state in {path} does not load: {error}; remove it to start anew."
-        ) from None
 
 
 def _write(path: Path, arrays: dict[str, np.ndarray]) -> None:
@@ -153,10 +135,7 @@ def work_folder_of(out: Path) -> Path:
 
 
 def check_work_folder(recipe: Recipe, out: Path, resume: bool) -> Path:
-    """Check that a training run would not destroy earlier work, and return the path of its folder.
-
-    A run that resumes must have the recipe of the unfinished one.
-    """
+    """Return the folder of a run that neither destroys earlier work nor resumes another recipe."""
     work = work_folder_of(out)
     has_recipe = (work / RECIPE).is_file()
     if resume and has_recipe:
@@ -176,10 +155,7 @@ def check_work_folder(recipe: Recipe, out: Path, resume: bool) -> Path:
 
 
 def is_finished(recipe: Recipe, out: Path) -> bool:
-    """Return whether a training run has ended, so that there is nothing to resume.
-
-    A bundle `out` of another recipe, or with fewer epochs, is refused.
-    """
+    """Return whether a run of this recipe has ended, so that there is nothing to resume."""
     work = work_folder_of(out)
     if os.path.lexists(work) or not os.path.lexists(out):
         return False

@@ -13,14 +13,14 @@ from tfk_transformer.models.registry import make_model
 from tfk_transformer.schedules import InverseSquareRoot
 from tfk_transformer.training.data_cache import Tokenizers
 from tfk_transformer.training.distribution import Team
-from tfk_transformer.training.fine_tuning.start import Start
+from tfk_transformer.training.fine_tuning import Start
 from tfk_transformer.training.recipe import Recipe
 
 
 def compiled_model(
     recipe: Recipe, tokenizers: Tokenizers, steps: int, team: Team, start: Start | None = None
 ) -> keras.Model:
-    """Return the model of a recipe, or of the bundle `start`, ready for epochs of some batches."""
+    """Return the model of a recipe, or of the bundle `start`, ready for epochs of batches."""
     source, target = tokenizers
     dtype = dtype_policy(recipe.dtype)
     model = (
@@ -91,8 +91,7 @@ def optimizer(recipe: Recipe, steps: int, team: Team | None = None) -> keras.opt
 def clipping_sums(base: type[keras.optimizers.Optimizer]) -> type[keras.optimizers.Optimizer]:
     """Return an optimizer class that sums the gradients of all devices before it clips them.
 
-    Under `tf.distribute`, Keras clips the gradients of each device and sums them afterwards. The
-    result differs from that on a single device.
+    Under `tf.distribute`, Keras clips each device's gradients first, unlike on a single device.
     """
     import tensorflow as tf
 
@@ -120,10 +119,8 @@ def clipping_sums(base: type[keras.optimizers.Optimizer]) -> type[keras.optimize
 
 
 def schedule(recipe: Recipe, batches: int) -> keras.optimizers.schedules.LearningRateSchedule:
-    """Return the learning rate schedule of a run with a number of batches in all epochs.
-
-    Keras counts batches even if several batches make one update.
-    """
+    """Return the learning rate schedule of a run with a number of batches in all epochs."""
+    # Keras counts batches even if several batches make one update.
     warmup_batches = recipe.warmup_steps * recipe.accumulate
     if recipe.schedule == "inverse_sqrt":
         return InverseSquareRoot(recipe.learning_rate, warmup_batches)
@@ -143,10 +140,7 @@ def schedule(recipe: Recipe, batches: int) -> keras.optimizers.schedules.Learnin
 
 
 def has_gpu() -> bool:
-    """Return whether the backend uses a GPU (or TPU).
-
-    XLA pays off there; on a CPU it gains little and compilation takes long.
-    """
+    """Return whether the backend uses a GPU (or TPU), where XLA pays off."""
     if keras.backend.backend() == "jax":
         import jax
 

@@ -16,7 +16,7 @@ from tfk_transformer.tokenizers.subword_tokenizer import SubwordTokenizer
 from tfk_transformer.training.compilation import has_gpu
 from tfk_transformer.training.data_cache import DataCache, Tokenizers, load_tokenizers, target_side
 from tfk_transformer.training.distribution import Team
-from tfk_transformer.training.fine_tuning.start import Start
+from tfk_transformer.training.fine_tuning import Start
 from tfk_transformer.training.recipe import Recipe
 
 BATCHES: dict[str, type[TokenBatches]] = {
@@ -27,16 +27,10 @@ BATCHES: dict[str, type[TokenBatches]] = {
 
 
 class TrainingData:
-    """The data of a training run, read from the texts or from a cache.
+    """The tokenizers, batches and probes of a training run, read from the texts or from a cache.
 
     The vocabularies are those of the bundle `start`, of the folder `work` of the unfinished run or
     of the cache. If there are none, the first process of the team learns them for all.
-
-    Attributes:
-        tokenizers: the tokenizers of both sides, or a classifier's tokenizer and labels.
-        batches: the batches of the training split.
-        validation: the batches of the validation pairs. None: there are none.
-        probes: source texts on which exports are compared with the model.
     """
 
     def __init__(
@@ -108,7 +102,7 @@ class TrainingData:
             recipe.batch_tokens,
             recipe.max_length,
             seed=recipe.seed,
-            cache=self._cache.ids(split),
+            cache=self._cache.folder and self._cache.folder / split,
             # XLA compiles a function for each batch shape.
             few_shapes=has_gpu() or keras.backend.backend() != "tensorflow",
             share=self._team.share,

@@ -1,7 +1,4 @@
-"""A folder that caches the ids, vocabularies and probes of a training run.
-
-With a complete cache, training does not read the texts again.
-"""
+"""A folder that caches the ids, vocabularies and probes of a training run."""
 
 import contextlib
 import itertools
@@ -32,14 +29,11 @@ Tokenizers: TypeAlias = tuple[SubwordTokenizer, SubwordTokenizer | Labels]
 class CachedSource(Source):
     """A data source whose ids are in a cache, so that its texts are not read."""
 
+    splits: tuple[str, ...] = ()
+
     def __init__(self, name: str, splits: tuple[str, ...]):
         super().__init__(name)
-        self._splits = splits
-
-    @property
-    def splits(self) -> tuple[str, ...]:
-        """The names of the splits in the cache."""
-        return self._splits
+        self.splits = splits
 
     def _read(self, split: str) -> Iterator[Pair]:
         raise ValueError(
@@ -49,40 +43,32 @@ class CachedSource(Source):
 
 
 class DataCache:
-    """The folder `cache` of `train`.
+    """The folder `cache` of `train`; without a folder, nothing is cached.
 
     It contains the ids of each split (`train/`, `validation/`), the vocabularies, the probes, and
     the recipe for which it was made. The recipe is written last: if it exists, the folder is
-    complete, and the texts are not read again. A complete folder must have been made for a recipe
-    that leads to the same ids. Without a folder, nothing is cached.
+    complete, and the texts are not read again.
     """
 
     def __init__(self, folder: str | Path | None, recipe: Recipe):
         self.folder = None if folder is None else Path(folder)
         self.recipe = recipe
-        if complete := self._complete_folder():
-            self._check_recipe(complete)
-
-    def _complete_folder(self) -> Path | None:
-        """Return the folder if it is complete."""
-        complete = self.folder is not None and (self.folder / bundle.RECIPE).is_file()
-        return self.folder if complete else None
+        if complete := self.complete_folder:
+            earlier = Recipe.read(complete / bundle.RECIPE)
+            changed = changed_values(recipe, earlier, FIELDS)
+            if recipe.start is None and earlier.start is not None:
+                changed.append(f"the vocabularies of {earlier.start}")
+            if changed:
+                raise ValueError(
+                    f"cache: {complete} was made with {', '.join(changed)}; name another folder, "
+                    "or remove this one."
+                )
 
     @property
-    def is_complete(self) -> bool:
-        """Whether the folder contains everything that training needs."""
-        return self._complete_folder() is not None
-
-    def _check_recipe(self, folder: Path) -> None:
-        earlier = Recipe.read(folder / bundle.RECIPE)
-        changed = changed_values(self.recipe, earlier, FIELDS)
-        if self.recipe.start is None and earlier.start is not None:
-            changed.append(f"the vocabularies of {earlier.start}")
-        if changed:
-            raise ValueError(
-                f"cache: {folder} was made with {', '.join(changed)}; name another folder, or "
-                "remove this one."
-            )
+    def complete_folder(self) -> Path | None:
+        """The folder if it contains everything that training needs."""
+        complete = self.folder is not None and (self.folder / bundle.RECIPE).is_file()
+        return self.folder if complete else None
 
     def check_tokenizers(self, tokenizers: Tokenizers) -> None:
         """Refuse a complete cache that was made with other tokenizers."""
@@ -96,37 +82,33 @@ class DataCache:
 
     def locked(self) -> contextlib.AbstractContextManager[None]:
         """Return a context in which no other process writes the folder."""
-        if self.folder is None or self.is_complete:
+        if self.folder is None or self.complete_folder:
             return contextlib.nullcontext()
         return lock(self.folder, "cache")
 
     def source(self, spec: str) -> Source:
         """Return the source of a data spec, without texts if only the cached ids are needed."""
-        folder = self._complete_folder()
+        folder = self.complete_folder
         if folder is None or self.recipe.evaluate_every:  # BLEU needs the texts
             return datasets.load(spec)
         splits = ("train", "validation")
         return CachedSource(spec, tuple(split for split in splits if (folder / split).is_dir()))
 
-    def ids(self, split: str) -> Path | None:
-        """Return the folder for the ids of a split; None if nothing is cached."""
-        return None if self.folder is None else self.folder / split
-
     def tokenizers(self) -> Tokenizers | None:
         """Return the source and target tokenizers; None if the cache is not complete."""
-        folder = self._complete_folder()
+        folder = self.complete_folder
         return None if folder is None else load_tokenizers(folder, self.recipe.architecture)
 
     def probes(self, batches: TokenBatches) -> list[str]:
         """Return the first source texts of the split of `batches`."""
-        if (folder := self._complete_folder()) is not None:
+        if (folder := self.complete_folder) is not None:
             return bundle.read_probes(folder / bundle.PROBES)
         pairs = itertools.islice(batches.data.pairs(batches.split), PROBE_COUNT)
         return [pair.source for pair in pairs]
 
     def complete(self, tokenizers: Tokenizers, probes: list[str]) -> None:
         """Write vocabularies, probes and recipe next to the ids, unless they exist."""
-        if self.folder is None or self.is_complete:
+        if self.folder is None or self.complete_folder:
             return
         self.folder.mkdir(parents=True, exist_ok=True)
         bundle.write_probes(self.folder / bundle.PROBES, probes)

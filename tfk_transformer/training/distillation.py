@@ -1,14 +1,10 @@
-"""Distillation: a student learns from its data and from the translations of teachers.
-
-This is sequence-level distillation (arXiv:1606.07947).
-"""
+"""Distillation: a student learns from its data and from the translations of teachers."""
 
 import hashlib
 import itertools
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 from tfk_transformer import datasets
 from tfk_transformer.atomic_write import lock, replace_text
@@ -19,7 +15,7 @@ from tfk_transformer.inference.base_translator import BaseTranslator
 from tfk_transformer.pipelines.translator import Translator
 from tfk_transformer.text.outcome import Refused
 from tfk_transformer.training.checkpoints import check_work_folder, is_finished, work_folder_of
-from tfk_transformer.training.fine_tuning.start import load_start
+from tfk_transformer.training.fine_tuning import load_start
 from tfk_transformer.training.recipe import Recipe
 from tfk_transformer.training.trainer import train
 
@@ -78,8 +74,13 @@ def distill(
             "architecture: expected 'encoder_decoder' or 'decoder', since a classifier learns "
             "labels, got 'encoder'."
         )
-    if not (recipe.search or start):
-        recipe = recipe.replace(search=_teacher_search(teachers[0], recipe.max_length))
+    teacher = teachers[0] if teachers else None
+    if isinstance(teacher, BaseTranslator) and not (recipe.search or start):
+        search = own_defaults(teacher.runtime.rules, teacher.max_length)
+        for name in ("min_length", "max_length"):
+            if search.get(name, 0) > recipe.max_length:
+                del search[name]
+        recipe = recipe.replace(search=search)
     data = datasets.load(recipe.data)
     folder = out.with_name(out.name + ".distilled")
     with lock(out):
@@ -95,23 +96,11 @@ def distill(
     return student
 
 
-def _teacher_search(teacher: SupportsTranslate, max_length: int) -> dict[str, Any]:
-    """Return a teacher's own defaults of search settings, except lengths above `max_length`."""
-    if not isinstance(teacher, BaseTranslator):
-        return {}
-    search = own_defaults(teacher.runtime.rules, teacher.max_length)
-    lengths = {name: search[name] for name in ("min_length", "max_length") if name in search}
-    too_long = {name for name, length in lengths.items() if length > max_length}
-    return {name: value for name, value in search.items() if name not in too_long}
-
-
 class TeacherPairs:
     """The folder of the original pairs of a training split, followed by the pairs of the teachers.
 
-    Pairs are translated in parts. Each part is a file that is written atomically, so that a resumed
-    process continues with the first unfinished part. When all parts exist, two text files replace
-    them: the data of the student. With `resume`, the folder may exist if it was made from the same
-    pairs, by the same teachers with the same beam size.
+    Pairs are translated in parts, each a file that is written atomically, so that a resumed process
+    continues with the first unfinished part. Two text files then replace them.
     """
 
     def __init__(
@@ -140,10 +129,7 @@ class TeacherPairs:
             )
 
     def write(self, say: Callable[[str], None] = print) -> None:
-        """Write the folder, or the missing files in it.
-
-        `say` is called with each line about dropped pairs, the progress and the translations.
-        """
+        """Write the folder, or the missing files in it."""
         report = Report()
         pairs = list(self.data.pairs("train", report))
         self._begin(pairs)
@@ -188,10 +174,7 @@ class TeacherPairs:
             )
 
     def _hypotheses(self, pairs: Sequence[Pair]) -> list[list[str]]:
-        """Return the hypotheses of all teachers for each pair.
-
-        A source that a teacher cannot process has no hypotheses of this teacher.
-        """
+        """Return the hypotheses of all teachers that can process its source, for each pair."""
         hypotheses: list[list[str]] = [[] for _ in pairs]
         for teacher in self.teachers:
             outcomes = try_translate_sentences(
@@ -207,19 +190,16 @@ class TeacherPairs:
         return hypotheses
 
     def _best_hypotheses(self, pairs: Sequence[Pair]) -> list[str | None]:
-        """Return, for each pair, the hypothesis that is most similar to its target by BLEU.
+        """Return for each pair the hypothesis, if any, that is most similar to its target by BLEU.
 
-        The paper calls this "interpolation" (section 3.3). The result is None for a pair without
-        hypotheses.
+        The paper calls this "interpolation" (section 3.3).
         """
-        return [
-            max(
-                texts,
-                key=lambda text: self._bleu.sentence_score(text, [pair.target]).score,
-                default=None,
-            )
-            for pair, texts in zip(pairs, self._hypotheses(pairs), strict=True)
-        ]
+
+        def best(pair: Pair, texts: list[str]) -> str | None:
+            scores = {text: self._bleu.sentence_score(text, [pair.target]).score for text in texts}
+            return max(scores, key=scores.__getitem__, default=None)
+
+        return list(map(best, pairs, self._hypotheses(pairs)))
 
     def _join(
         self, original: Sequence[Pair], parts: Sequence[Path], say: Callable[[str], None]

@@ -27,8 +27,7 @@ LOST = "another process of this training has ended, or cannot be reached"
 class Team:
     """Devices that train one model, of this process or of several; this one has a single device.
 
-    All devices have the same weights, and each computes its rows of every batch. `gather` returns
-    an instance of the right class.
+    All devices have the same weights, and each computes its rows of every batch.
     """
 
     process, processes = 0, 1
@@ -90,11 +89,8 @@ class Team:
         """Refuse to train if a fact differs from that of process 0."""
         text = "\n".join(f"{name}={value}" for name, value in facts.items())
         first = self.broadcast(text.encode()).decode()
-        differing = [
-            name
-            for name, mine, theirs in zip(facts, text.split("\n"), first.split("\n"), strict=True)
-            if mine != theirs
-        ]
+        lines = zip(facts, text.split("\n"), first.split("\n"), strict=True)
+        differing = [name for name, mine, theirs in lines if mine != theirs]
         if any(self.maximum([len(differing)])):
             where = (
                 f"process {self.process} differs in {', '.join(differing)}"
@@ -152,9 +148,9 @@ class ParallelTeam(Team):
 
         super().__init__(count)
         self.process, self.processes = jax.process_index(), jax.process_count()
-        names = keras.distribution.list_devices()[:count]
+        devices = keras.distribution.list_devices()[:count]
         self._distribution = keras.distribution.DataParallel(
-            devices=names, auto_shard_dataset=False
+            devices=devices, auto_shard_dataset=False
         )
 
     def scope(self) -> contextlib.AbstractContextManager[None]:
@@ -167,8 +163,7 @@ class ParallelTeam(Team):
 def gather(devices: int | None = None, distributed: bool = False) -> Team:
     """Connect to the other processes, if any, and return the devices to train on.
 
-    By default, these are all GPUs of the machine, or all CPU devices. There is one CPU device
-    unless TensorFlow or JAX was configured otherwise.
+    By default, these are all GPUs of the machine, or all CPU devices; usually there is one.
     """
     backend = keras.backend.backend()
     if distributed:
@@ -185,10 +180,14 @@ def gather(devices: int | None = None, distributed: bool = False) -> Team:
         _join()
     if backend == "jax":
         return _jax_team(devices)
-    if backend == "tensorflow":
-        return _tensorflow_team(devices)
-    _check_count(devices, 1, backend)
-    return Team()
+    if backend != "tensorflow":
+        _check_count(devices, 1, backend)
+        return Team()
+    import tensorflow as tf
+
+    listed = tf.config.list_logical_devices("GPU") or tf.config.list_logical_devices("CPU")
+    count = _check_count(devices, len(listed), listed[0].device_type.lower())
+    return MirroredTeam([device.name for device in listed[:count]]) if count > 1 else Team()
 
 
 def is_first() -> bool:
@@ -204,8 +203,8 @@ def is_first() -> bool:
 def report_sudden_end(team: Team, advice: str) -> Iterator[None]:
     """Print an error even if JAX ends one of several processes, after which no Python code runs.
 
-    A shell process reads a word from a pipe. If the pipe breaks before the word arrives, the shell
-    prints the error, which ends with `advice`. Without a shell, as on Windows, nothing is done.
+    If a pipe breaks before a word arrives, a shell process prints the error with `advice`. Without
+    a shell, as on Windows, nothing is done.
     """
     if team.processes == 1 or shutil.which("sh") is None:
         yield
@@ -250,10 +249,7 @@ def _join() -> None:
 
 
 def coordinator_settings() -> tuple[str | None, int, int]:
-    """Return the address of process 0, the number of processes and the number of this process.
-
-    The address is None if Slurm provides it.
-    """
+    """Return the address of process 0 (None: of Slurm), the number of processes, and this one's."""
     variables = {name: os.environ.get(name, "") for name in (ADDRESS, NUM_PROCESSES, PROCESS_ID)}
     if not any(variables.values()) and SLURM in os.environ:
         return None, 0, 0
@@ -282,8 +278,7 @@ def coordinator_settings() -> tuple[str | None, int, int]:
 def listening_address(address: str) -> str:
     """Return the address at which process 0 listens: JAX's variable if it is set, or `address`.
 
-    `address` is HOST:PORT at which the other processes connect to process 0. HOST must be an
-    address of this machine, and a name must be one that other machines can reach.
+    The HOST of `address` must be an address of this machine, or a name that other machines reach.
     """
     if bind_address := os.environ.get(BIND):
         return bind_address
@@ -293,27 +288,27 @@ def listening_address(address: str) -> str:
         f"give the address of a network interface of process 0, or set {BIND}=[::]:{port} "
         "there to listen on every interface"
     )
-    addresses = _ip_addresses(host)
+    try:
+        entries = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+    except OSError:  # an unknown name
+        entries = []
+    addresses = sorted({str(entry[4][0]).partition("%")[0] for entry in entries})
     if not any(map(_can_listen, addresses)):
         raise ValueError(
             f"{ADDRESS}: expected an address of process 0, got '{host}' "
             f"({', '.join(addresses) or 'unknown host'}); {remedy}."
         )
-    if _is_name(host) and all(ipaddress.ip_address(ip).is_loopback for ip in addresses):
+    try:
+        ipaddress.ip_address(host)
+        is_name = False
+    except ValueError:
+        is_name = host != "localhost"
+    if is_name and all(ipaddress.ip_address(ip).is_loopback for ip in addresses):
         raise ValueError(
             f"{ADDRESS}: expected a name that other machines reach, got '{host}', which is "
             f"{addresses[0]} on process 0; {remedy}."
         )
     return address
-
-
-def _ip_addresses(host: str) -> list[str]:
-    """Return the IP addresses of a host, or an empty list if its name is unknown."""
-    try:
-        entries = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
-    except OSError:
-        return []
-    return sorted({str(entry[4][0]).partition("%")[0] for entry in entries})
 
 
 def _can_listen(ip: str) -> bool:
@@ -325,15 +320,6 @@ def _can_listen(ip: str) -> bool:
         except OSError:
             return False
     return True
-
-
-def _is_name(host: str) -> bool:
-    """Return whether `host` is neither an IP address nor `localhost`."""
-    try:
-        ipaddress.ip_address(host)
-    except ValueError:
-        return host != "localhost"
-    return False
 
 
 def _jax_team(devices: int | None) -> Team:
@@ -350,17 +336,6 @@ def _jax_team(devices: int | None) -> Team:
         return ParallelTeam(jax.device_count())
     count = _check_count(devices, jax.local_device_count(), jax.default_backend())
     return ParallelTeam(count) if count > 1 else Team()
-
-
-def _tensorflow_team(devices: int | None) -> Team:
-    import tensorflow as tf
-
-    names = [
-        device.name
-        for device in tf.config.list_logical_devices("GPU") or tf.config.list_logical_devices("CPU")
-    ]
-    count = _check_count(devices, len(names), names[0].split(":")[1].lower())
-    return MirroredTeam(names[:count]) if count > 1 else Team()
 
 
 def _check_count(requested: int | None, available: int, device_type: str) -> int:

@@ -15,11 +15,10 @@ Metrics: TypeAlias = dict[str, float]
 
 
 class History:
-    """The metrics of each epoch.
+    """The metrics of each epoch, compared by "val_loss" or "val_bleu".
 
     Early stopping and the choice of epochs depend only on these metrics, so that a resumed training
-    run makes the same decisions as an uninterrupted one. They compare the epochs by the metric
-    `monitor`: "val_loss" (lower is better) or "val_bleu" (higher is better).
+    run makes the same decisions as an uninterrupted one.
     """
 
     def __init__(self, monitor: str = "val_loss", rows: Sequence[Metrics] = ()):
@@ -33,8 +32,7 @@ class History:
     def ranked(self) -> list[int]:
         """Return the epochs for which the monitored metric was measured, best first.
 
-        Among equal epochs, the one with the lower validation loss comes first, or the earlier one.
-        So a metric that is equal in all epochs leaves the decision to the loss.
+        Among equal epochs, the lower validation loss decides, then the earlier epoch.
         """
 
         def key(epoch: int) -> list[float]:
@@ -64,10 +62,7 @@ class History:
         return patience is not None and bool(ranked) and len(self.rows) - 1 - ranked[0] >= patience
 
     def columns(self) -> dict[str, list[float | None]]:
-        """Return the values of each metric by epoch, as in the `history.json` of a bundle.
-
-        A value is None for an epoch in which the metric was not measured.
-        """
+        """Return the values of each metric by epoch, None where it was not measured."""
         names = dict.fromkeys(itertools.chain.from_iterable(self.rows))
         return {name: [row.get(name) for row in self.rows] for name in names}
 
@@ -95,8 +90,7 @@ def duration(seconds: float) -> str:
 class EpochLines(keras.callbacks.Callback):
     """Report a line after each epoch, and once that BLEU does not decide which epoch is best.
 
-    `EpochSaver` updates the history, so it must come before this callback. `accuracy` says whether
-    the line contains the accuracy.
+    `EpochSaver` updates the history, so it must come before this callback.
     """
 
     def __init__(

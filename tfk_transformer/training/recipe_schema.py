@@ -18,8 +18,7 @@ Schema: TypeAlias = dict[str, Any]
 def recipe_schema() -> Schema:
     """Return the JSON schema of a recipe, draft 2020-12.
 
-    It checks each value by itself, and the options by the architecture. `Recipe` also checks
-    whether values fit together.
+    It checks each value by itself, and the options by the architecture.
     """
     schema = Recipe.model_json_schema(schema_generator=_TomlSchema)
     properties = schema["properties"]
@@ -28,8 +27,13 @@ def recipe_schema() -> Schema:
     options = {architecture: _options(architecture) for architecture in TRAINED}
     every_option = {name: rule for rules in options.values() for name, rule in rules.items()}
     every_option |= options[properties["architecture"]["default"]]
-    properties["options"] |= _table(every_option)
-    properties["search"] |= _table(_search_settings())
+    settings = setting_rules()
+    for rule in settings.values():
+        if "minimumAboveZero" in rule:  # not a keyword of JSON schema
+            limit = rule.pop("minimumAboveZero")
+            rule["not"] = {"exclusiveMinimum": 0, "exclusiveMaximum": limit}
+    for name, rules in (("options", every_option), ("search", settings)):
+        properties[name] |= {"properties": rules, "additionalProperties": False}
     conditions = _conditions(options, every_option)
     return {"$schema": GenerateJsonSchema.schema_dialect, **schema, **conditions}
 
@@ -56,12 +60,7 @@ class _TomlSchema(GenerateJsonSchema):
         return False
 
 
-def _table(properties: Schema) -> Schema:
-    return {"properties": properties, "additionalProperties": False}
-
-
 def _options(architecture: str) -> Schema:
-    """Return the schema of each option that a recipe can set for an architecture."""
     config: type[Record] = TRAINED[architecture]
     properties = config.model_json_schema(schema_generator=_TomlSchema)["properties"]
     for name in itertools.chain(*PRESETS.values()):
@@ -91,13 +90,3 @@ def _conditions(options: dict[str, Schema], every_option: Schema) -> Schema:
                 "else": conditions,
             }
     return conditions
-
-
-def _search_settings() -> Schema:
-    """Return the schema of each search setting, in the keywords of JSON schema only."""
-    settings = setting_rules()
-    for rule in settings.values():
-        if "minimumAboveZero" in rule:
-            limit = rule.pop("minimumAboveZero")
-            rule["not"] = {"exclusiveMinimum": 0, "exclusiveMaximum": limit}
-    return settings

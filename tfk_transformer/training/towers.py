@@ -2,8 +2,7 @@
 
 TensorFlow divides every operation among all processors, which then wait for the slowest one. A
 training step has a thousand operations, most of them short, so that waiting takes much of the time.
-Two towers, each on half of the processors, wait less. Weight gradients are computed with a memory
-layout that suits the processor cache; see `product_of_columns`.
+Two towers, each on half of the processors, wait less.
 """
 
 import functools
@@ -29,9 +28,6 @@ def share_processors() -> int:
     The processors stay undivided and the result is 1 if TensorFlow is not the backend or has
     already started, if there is a GPU or only one processor, if the CPU was divided into several
     devices, or if thread counts were set before.
-
-    TensorFlow also keeps the memory of tensors from then on; see
-    `runtime_environment.keep_tensor_memory`.
     """
     if keras.backend.backend() != "tensorflow":
         return 1
@@ -124,24 +120,20 @@ def register_matmul_gradient() -> None:
     """Register the gradient `MATMUL` with TensorFlow, once."""
     import tensorflow as tf
 
-    tf.RegisterGradient(MATMUL)(_matmul_gradient)
-
-
-def _matmul_gradient(operation: Tensor, upstream: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the gradients of both factors of a matrix product, as TensorFlow's gradient does."""
-    import tensorflow as tf
-
-    left, right = map(tf.math.conj, operation.inputs)
-    left_transposed = operation.get_attr("transpose_a")
-    right_transposed = operation.get_attr("transpose_b")
-    factors = (upstream, left) if right_transposed else (left, upstream)  # of the right gradient
-    if left_transposed:
-        left_gradient = tf.matmul(right, upstream, transpose_a=right_transposed, transpose_b=True)
-        return left_gradient, tf.matmul(
-            *factors, transpose_a=right_transposed, transpose_b=right_transposed
-        )
-    left_gradient = tf.matmul(upstream, right, transpose_b=not right_transposed)
-    return left_gradient, product_of_columns(*factors)
+    @tf.RegisterGradient(MATMUL)
+    def matmul_gradient(operation: Tensor, upstream: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the gradients of both factors, as TensorFlow's gradient does."""
+        left, right = map(tf.math.conj, operation.inputs)
+        transpose_left = operation.get_attr("transpose_a")
+        transpose_right = operation.get_attr("transpose_b")
+        factors = (upstream, left) if transpose_right else (left, upstream)  # of right's gradient
+        if transpose_left:
+            return (
+                tf.matmul(right, upstream, transpose_a=transpose_right, transpose_b=True),
+                tf.matmul(*factors, transpose_a=transpose_right, transpose_b=transpose_right),
+            )
+        left_gradient = tf.matmul(upstream, right, transpose_b=not transpose_right)
+        return left_gradient, product_of_columns(*factors)
 
 
 def product_of_columns(left: Tensor, right: Tensor) -> Tensor:

@@ -38,8 +38,7 @@ from tfk_transformer.training.compilation import compiled_model
 from tfk_transformer.training.data import TrainingData
 from tfk_transformer.training.data_cache import save_recipe, save_tokenizers
 from tfk_transformer.training.distribution import Team, gather, report_sudden_end
-from tfk_transformer.training.fine_tuning.freezing import frozen_line
-from tfk_transformer.training.fine_tuning.start import Start, load_start
+from tfk_transformer.training.fine_tuning import Start, frozen_line, frozen_names, load_start
 from tfk_transformer.training.history import EpochLines, History, ProgressBar
 from tfk_transformer.training.recipe import Recipe
 from tfk_transformer.training.towers import fit_in_towers, share_processors
@@ -120,11 +119,7 @@ def train(
 
 
 class Training:
-    """A training run, with the arguments of `train` and what `train` makes of them.
-
-    With a `start`, the recipe is the result of `start.adopt`. Only the first process of the team
-    writes files and prints lines.
-    """
+    """A training run; only the first process of the team writes files and prints lines."""
 
     def __init__(
         self,
@@ -146,49 +141,43 @@ class Training:
         self.bar = bar and team.leads
         self.work = check_work_folder(recipe, out, resume) if team.leads else work_folder_of(out)
         self.checkpoints = Checkpoints(self.work, writes=team.leads)
-        if start:
-            start.frozen_weights(recipe)  # refuses wrong names before the data is read
+        if start:  # refuses wrong names before the data is read
+            frozen_names(recipe.freeze, start.weights)
         keras.utils.set_random_seed(recipe.seed)
         if recipe.deterministic and keras.backend.backend() == "tensorflow":
             import tensorflow as tf
 
             tf.config.experimental.enable_op_determinism()
         self.data = TrainingData(recipe, team, self.work, cache, start)
-        self._check_processes(resume)
+        team.check_same(
+            recipe=hashlib.sha256(recipe.to_toml().encode()).hexdigest()[:8],
+            dtype=dtype_policy(recipe.dtype),
+            **self.data.facts(),
+            start=start.fingerprint if start and team.processes > 1 else "",
+            resume=resume,
+            state=self.checkpoints.exists,
+        )
         with team.scope():
             self.model = compiled_model(
                 recipe, self.data.tokenizers, len(self.data.batches), team, start
             )
         fit_in_towers(self.model, 1 if team.devices > 1 else towers)
-        self.pipeline = self._new_pipeline()
-        self.pipeline.origin = start.origin if start else {}
-        self._last_write = time.perf_counter()
-
-    def _check_processes(self, resume: bool) -> None:
-        """Refuse to train if the processes differ in what they would do."""
-        start = self.start
-        self.team.check_same(
-            recipe=hashlib.sha256(self.recipe.to_toml().encode()).hexdigest()[:8],
-            dtype=dtype_policy(self.recipe.dtype),
-            **self.data.facts(),
-            start=start.fingerprint if start and self.team.processes > 1 else "",
-            resume=resume,
-            state=self.checkpoints.exists,
-        )
-
-    def _new_pipeline(self) -> Translator | TextClassifier:
-        """Return the pipeline of the bundle: a float32 model, whose weights are set before use."""
+        # The pipeline of the bundle has a float32 model, whose weights are set before use.
         model = remake(self.model)
         tokenizer, target = self.data.tokenizers
+        self.pipeline: Translator | TextClassifier
         if isinstance(target, Labels):
-            return TextClassifier(model, tokenizer, target.names, self.data.probes)
-        search = {**(self.start.search if self.start else {}), **self.recipe.search}
-        return Translator(model, tokenizer, target, self.data.probes, search=search)
+            self.pipeline = TextClassifier(model, tokenizer, target.names, self.data.probes)
+        else:
+            search = {**(start.search if start else {}), **recipe.search}
+            self.pipeline = Translator(model, tokenizer, target, self.data.probes, search=search)
+        self.pipeline.origin = start.origin if start else {}
+        self._last_write = time.perf_counter()
 
     def run(
         self, callbacks: Sequence[keras.callbacks.Callback] = ()
     ) -> Translator | TextClassifier:
-        """Fit the model, write the bundle, and return what `train` returns."""
+        """Fit the model, write the bundle, and return its pipeline."""
         about = self._restore()
         self.history = History(f"val_{self.recipe.monitor}", about["rows"])
         self._report_setup()
@@ -205,7 +194,16 @@ class Training:
                 )
                 raise KeyboardInterrupt from None
             except FloatingPointError as error:
-                raise FloatingPointError(f"{error}; {self._write_last_checkpoint()}") from None
+                result = (
+                    "there is no earlier model, as the first epoch was not over; a lower learning "
+                    "rate or more warm-up steps may help"
+                )
+                if self.checkpoints.exists:
+                    self._restore()  # the bundle may have the current weights
+                    self._write_bundle()
+                    epochs = len(self.history.rows)
+                    result = f"{self.out} holds the model as it was after epoch {epochs}"
+                raise FloatingPointError(f"{error}; {result}") from None
             self._write_bundle()
         self.team.finish()
         if self.team.leads:
@@ -246,10 +244,7 @@ class Training:
             self.say(f"resumed after epoch {len(self.history.rows)}")
 
     def _prepare_to_resume(self) -> None:
-        """Save everything that a resumed run needs in addition to a checkpoint.
-
-        Before the data is read and the model is made, there is nothing worth resuming.
-        """
+        """Save everything that a resumed run needs in addition to a checkpoint."""
         if not self.team.leads:
             return
         if self.work.exists():
@@ -313,10 +308,7 @@ class Training:
             self._last_write = time.perf_counter()
 
     def _write_bundle(self) -> None:
-        """Write the bundle of the finished epochs.
-
-        If no epoch can be selected yet, the bundle has the current weights.
-        """
+        """Write the bundle of the selected epochs, or of the current weights if there are none."""
         seconds = self.stops.seconds
         best = self.recipe.average_of == "best"
         epochs = self.history.epochs_to_average(self.recipe.average, best)
@@ -325,35 +317,23 @@ class Training:
         else:
             with self.team.scope(), moving_averages(self.model):
                 weights = self.model.get_weights()
-        if self.team.leads:
-            with self.team.local_scope():
-                self.pipeline.model.set_weights(weights)
-                self._save_pipeline(epochs, seconds)
+        if not self.team.leads:
+            return
 
-    def _save_pipeline(self, averaged_epochs: list[int], seconds: float) -> None:
         def add_records(folder: Path) -> None:
             (folder / RECIPE).write_text(self.recipe.to_toml(), encoding="utf-8")
             if self.history.rows:
                 training_curve(self.history.columns()).savefig(folder / CURVE, dpi=120)
 
-        metrics = {
-            **(self.history.rows[-1] if self.history.rows else {}),
-            "parameters": self.pipeline.model.count_params(),
-            "averaged_epochs": [epoch + 1 for epoch in averaged_epochs],
-            "training_seconds": round(seconds, 1),
-        }
-        try:
-            self.pipeline.save(self.out, self.history.columns(), metrics, more=add_records)
-        except OSError as error:
-            raise disk_full_error(error, f"bundle {self.out}") from None
-
-    def _write_last_checkpoint(self) -> str:
-        """Write the bundle of the last checkpoint, and return a phrase about it."""
-        if self.checkpoints.exists:
-            self._restore()  # if no epoch can be selected yet, the bundle has the current weights
-            self._write_bundle()
-            return f"{self.out} holds the model as it was after epoch {len(self.history.rows)}"
-        return (
-            "there is no earlier model, as the first epoch was not over; a lower learning rate "
-            "or more warm-up steps may help"
-        )
+        with self.team.local_scope():
+            self.pipeline.model.set_weights(weights)
+            metrics = {
+                **(self.history.rows[-1] if self.history.rows else {}),
+                "parameters": self.pipeline.model.count_params(),
+                "averaged_epochs": [epoch + 1 for epoch in epochs],
+                "training_seconds": round(seconds, 1),
+            }
+            try:
+                self.pipeline.save(self.out, self.history.columns(), metrics, more=add_records)
+            except OSError as error:
+                raise disk_full_error(error, f"bundle {self.out}") from None

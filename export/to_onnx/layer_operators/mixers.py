@@ -1,12 +1,10 @@
-"""Write the operators that combine positions: attention, and SSRUs.
-
-`operator_writer` explains the letters of shapes.
-"""
+"""Write the operators that combine positions: attention, and SSRUs; see `operator_writer`."""
 
 from collections.abc import Sequence
 
 import numpy as np
 import onnx_ir as ir
+from onnx_ir import Value
 from onnxscript import TapeBuilder
 
 from tfk_transformer.export.to_onnx.layer_operators.onnx_matmul import CONTRIB
@@ -21,10 +19,7 @@ LOWEST_POWER = np.float32(-80)
 class StandardAttention:
     """Writes attention with standard operators.
 
-    Args:
-        writer: writer of the operators.
-        path: common part of the names of the attention's weights, such as
-            "decoder/layer_0/self_attention".
+    The names of the weights begin with `path`, such as "decoder/layer_0/self_attention".
     """
 
     def __init__(self, writer: OperatorWriter, path: str):
@@ -33,46 +28,26 @@ class StandardAttention:
         self.options = writer.options
         self.context_roles = ["value"] if self.options.keys_are_values else ["key", "value"]
 
-    def to_itself(self, x: ir.Value, mask: ir.Value) -> tuple[ir.Value, ir.Value]:
-        """Attend from rows (B, S, D) to themselves.
-
-        The mask (B or 1, 1, 1 or S, S) is additive. Return rows, and weights (B, H, S, S).
-        """
+    def to_itself(self, x: Value, mask: Value) -> tuple[Value, Value]:
+        """Attend from rows (B, S, D) to themselves; the mask (B or 1, 1, 1 or S, S) is additive."""
         query, *context = self.heads(x, ["query", *self.context_roles])
         attended, weights = self.attend(query, context[0], context[-1], mask)
         return self.join(attended), weights
 
-    def to_past(
-        self, x: ir.Value, past: Sequence[ir.Value], lineage: ir.Value
-    ) -> tuple[ir.Value, list[ir.Value]]:
-        """Attend from rows (A, M, D) to earlier positions and themselves; see `DecoderLayer.step`.
-
-        Return rows, and the longer KV cache.
-        """
+    def to_past(self, x: Value, past: Sequence[Value], lineage: Value) -> tuple[Value, list[Value]]:
+        """Attend from rows (A, M, D) to the past and themselves: rows, and the longer KV cache."""
         query, *context = self.heads(x, ["query", *self.context_roles])
         pairs = zip(past, (context[0], context[-1]), strict=True)
         key, value = (self.writer.op.Concat(*pair, axis=2) for pair in pairs)
         return self.join(self.attend_past(query, key, value, lineage)), [key, value]
 
-    def to_source(
-        self, x: ir.Value, memory: Sequence[ir.Value], mask: ir.Value
-    ) -> tuple[ir.Value, ir.Value]:
-        """Attend from rows (A, M, D) to keys (A, H, S, K) and values (A, H, S, V).
-
-        The mask (A, 1, 1, S) is additive. Return rows, and attention weights (A, H, M, S).
-        """
+    def to_source(self, x: Value, memory: Sequence[Value], mask: Value) -> tuple[Value, Value]:
+        """Attend from rows (A, M, D) to keys and values, with an additive mask (A, 1, 1, S)."""
         (query,) = self.heads(x, ["query"])
         attended, weights = self.attend_source(query, memory[0], memory[1], mask)
         return self.join(attended), weights
 
-    def project_source(self, encoded: ir.Value) -> list[ir.Value]:
-        """Project the encoder's output (B, S, D) to keys (B, H, S, K) and values (B, H, S, V)."""
-        heads = self.heads(encoded, self.context_roles)
-        return [heads[0], heads[-1]]
-
-    def attend(
-        self, query: ir.Value, key: ir.Value, value: ir.Value, mask: ir.Value
-    ) -> tuple[ir.Value, ir.Value]:
+    def attend(self, query: Value, key: Value, value: Value, mask: Value) -> tuple[Value, Value]:
         """Return the heads' outputs (A, M, H, V), and attention weights (A, H, M, S)."""
         op = self.writer.op
         # The scores need no scale: the weights of queries are scaled.
@@ -80,27 +55,20 @@ class StandardAttention:
         weights = op.Softmax(op.Add(scores, mask), axis=-1)
         return op.Transpose(op.MatMul(weights, value), perm=[0, 2, 1, 3]), weights
 
-    def attend_source(
-        self, query: ir.Value, key: ir.Value, value: ir.Value, mask: ir.Value
-    ) -> tuple[ir.Value, ir.Value]:
-        """Return the same as `attend`, for keys and values that all steps of a search read."""
-        return self.attend(query, key, value, mask)
+    # For keys and values that all steps of a search read.
+    attend_source = attend
 
-    def attend_past(
-        self, query: ir.Value, key: ir.Value, value: ir.Value, lineage: ir.Value
-    ) -> ir.Value:
+    def attend_past(self, query: Value, key: Value, value: Value, lineage: Value) -> Value:
         """Return the heads' outputs (A, M, H, V) of an attention without padding."""
         return self.attend(query, key, value, lineage)[0]
 
-    def heads(self, x: ir.Value, roles: Sequence[str]) -> list[ir.Value]:
-        """Project rows (A, M, D) to heads (A, H, M, width) for each of "query", "key", "value".
-
-        One product projects to all roles.
-        """
+    def heads(self, x: Value, roles: Sequence[str]) -> list[Value]:
+        """Project rows (A, M, D) to heads (A, H, M, width) for all roles, with one product."""
         count = self.options.num_heads
-        matrix = np.concatenate([self._matrix(role) for role in roles], axis=1)
+        matrices, biases = zip(*map(self._projection, roles), strict=True)
         biased = any(f"{self.path}/{role}_bias" in self.writer.weights for role in roles)
-        bias = np.concatenate([self._bias(role) for role in roles]) if biased else None
+        matrix = np.concatenate(matrices, axis=1)
+        bias = np.concatenate(biases) if biased else None
         name = f"{self.path}/{'_'.join(roles)}"
         projected = self.writer.matmul.multiply(x, name, matrix, bias)
         if self.options.query_width == self.options.value_width:
@@ -109,7 +77,7 @@ class StandardAttention:
         parts = self._split(projected, [count * self._width(role) for role in roles], axis=-1)
         return [self._to_heads(part, count, role) for part, role in zip(parts, roles, strict=True)]
 
-    def join(self, attended: ir.Value) -> ir.Value:
+    def join(self, attended: Value) -> Value:
         """Project the heads' outputs (A, M, H, V) to rows (A, M, D)."""
         width = self.options.num_heads * self.options.value_width
         rows = self.writer.op.Reshape(attended, self.writer.ints(0, 0, width))
@@ -117,14 +85,14 @@ class StandardAttention:
         bias = self.writer.weights.get(f"{name}_bias")
         return self.writer.matmul.multiply(rows, name, self.writer.weights[name], bias)
 
-    def _to_heads(self, part: ir.Value, count: int, role: str) -> ir.Value:
+    def _to_heads(self, part: Value, count: int, role: str) -> Value:
         # A size of 0 means the size that the input has. No size is -1, because onnxruntime cannot
         # infer a size if A is 0.
         shape = self.writer.ints(0, 0, count, self._width(role))
         heads = self.writer.op.Reshape(part, shape)  # (A, M, count, width)
         return self.writer.op.Transpose(heads, perm=[0, 2, 1, 3])
 
-    def _split(self, x: ir.Value, widths: Sequence[int], axis: int) -> list[ir.Value]:
+    def _split(self, x: Value, widths: Sequence[int], axis: int) -> list[Value]:
         if len(widths) == 1:
             return [x]
         sizes = self.writer.ints(*widths)
@@ -133,29 +101,19 @@ class StandardAttention:
     def _width(self, role: str) -> int:
         return self.options.value_width if role == "value" else self.options.query_width
 
-    def _scale(self, role: str) -> np.float32:
-        """Return the factor of a role's weights.
-
-        The query's weights include the divisor of the attention scores.
-        """
-        width = self.options.query_width if role == "query" else 1
-        divisor = width if self.options.attention_scale == "key_dim" else width**0.5
-        return np.float32(1.0 / divisor)
-
-    def _matrix(self, role: str) -> np.ndarray:
-        """Return a role's weights (H, D, width) as (D, H*width).
-
-        If heads share weights, each head projects its slice of D.
-        """
-        weight = self.writer.weights[f"{self.path}/{role}"] * self._scale(role)
-        if self.options.shared_projections:
-            return np.kron(np.eye(self.options.num_heads, dtype="float32"), weight[0])
-        return weight.transpose(1, 0, 2).reshape(weight.shape[1], -1)
-
-    def _bias(self, role: str) -> np.ndarray:
+    def _projection(self, role: str) -> tuple[np.ndarray, np.ndarray]:
+        """Return a role's weights (H, D, width) as (D, H*width), and its bias (H*width,)."""
+        options = self.options
+        # The query's weights include the divisor of the scores.
+        width = options.query_width if role == "query" else 1
+        scale = np.float32(1.0 / (width if options.attention_scale == "key_dim" else width**0.5))
         zeros = np.zeros((1, 1, self._width(role)), "float32")
-        bias = self.writer.weights.get(f"{self.path}/{role}_bias", zeros) * self._scale(role)
-        return np.broadcast_to(bias, (self.options.num_heads, 1, bias.shape[-1])).reshape(-1)
+        bias = self.writer.weights.get(f"{self.path}/{role}_bias", zeros) * scale
+        bias = np.broadcast_to(bias, (options.num_heads, 1, bias.shape[-1])).reshape(-1)
+        weight = self.writer.weights[f"{self.path}/{role}"] * scale
+        if options.shared_projections:  # each head projects its slice of D
+            return np.kron(np.eye(options.num_heads, dtype="float32"), weight[0]), bias
+        return weight.transpose(1, 0, 2).reshape(weight.shape[1], -1), bias
 
 
 class ReproducibleAttention(StandardAttention):
@@ -166,9 +124,7 @@ class ReproducibleAttention(StandardAttention):
     method adds the exponentials in the way that is the fastest for its shapes.
     """
 
-    def attend(
-        self, query: ir.Value, key: ir.Value, value: ir.Value, mask: ir.Value
-    ) -> tuple[ir.Value, ir.Value]:
+    def attend(self, query: Value, key: Value, value: Value, mask: Value) -> tuple[Value, Value]:
         """Sum in float64, which is the same in every order, after rounding to float32."""
         op = self.writer.op
         powers = self._powers(op.FusedMatMul(query, key, transB=1, _domain=CONTRIB), mask)
@@ -178,12 +134,10 @@ class ReproducibleAttention(StandardAttention):
         return op.Transpose(op.MatMul(weights, value), perm=[0, 2, 1, 3]), weights
 
     def attend_source(
-        self, query: ir.Value, key: ir.Value, value: ir.Value, mask: ir.Value
-    ) -> tuple[ir.Value, ir.Value]:
-        """Let the product with the values compute the sum, too: they have one more column, of ones.
-
-        The keys are transposed and the column is added before the loop.
-        """
+        self, query: Value, key: Value, value: Value, mask: Value
+    ) -> tuple[Value, Value]:
+        """Let the product with the values compute the sum, too, with one more column of ones."""
+        # The keys are transposed and the column is added before the loop.
         op = self.writer.op
         scores = op.MatMul(query, op.Transpose(key, perm=[0, 1, 3, 2]))
         powers = self._powers(scores, mask)
@@ -193,18 +147,14 @@ class ReproducibleAttention(StandardAttention):
         sums, total = op.Split(op.MatMul(powers, with_ones), sizes, axis=-1, _outputs=2)
         return op.Transpose(op.Div(sums, total), perm=[0, 2, 1, 3]), op.Div(powers, total)
 
-    def attend_past(
-        self, query: ir.Value, key: ir.Value, value: ir.Value, lineage: ir.Value
-    ) -> ir.Value:
-        """Sum in float32: onnxruntime compiles these sums for the oldest processors, so they are
-        the same on all.
-        """
+    def attend_past(self, query: Value, key: Value, value: Value, lineage: Value) -> Value:
+        """Sum in float32, which onnxruntime compiles for the oldest processors: equal on all."""
         op = self.writer.op
         powers = self._powers(op.FusedMatMul(query, key, transB=1, _domain=CONTRIB), lineage)
         total = op.ReduceSum(powers, self.writer.ints(-1), keepdims=1)
         return op.Transpose(op.Div(op.MatMul(powers, value), total), perm=[0, 2, 1, 3])
 
-    def _powers(self, scores: ir.Value, mask: ir.Value) -> ir.Value:
+    def _powers(self, scores: Value, mask: Value) -> Value:
         """Return the exponentials of masked scores (A, H, M, S) minus their maximum."""
         op = self.writer.op
         masked = op.Add(scores, mask)
@@ -212,14 +162,17 @@ class ReproducibleAttention(StandardAttention):
         return op.Exp(op.Max(lowered, self.writer.constant("lowest_power", LOWEST_POWER)))
 
 
+def attention(writer: OperatorWriter, path: str) -> StandardAttention:
+    """Return the attention whose sums are as reproducible as the writer's products."""
+    return (
+        ReproducibleAttention(writer, path) if writer.is_int8 else StandardAttention(writer, path)
+    )
+
+
 class SSRUWriter:
     """Writes the SSRU of a decoder layer with standard operators; see `layers.ssru`.
 
     It has the methods of `StandardAttention` that self-attention uses.
-
-    Args:
-        writer: writer of the operators.
-        path: common part of the names of the SSRU's weights, such as "decoder/layer_0/ssru".
     """
 
     def __init__(self, writer: OperatorWriter, path: str):
@@ -227,9 +180,7 @@ class SSRUWriter:
         self.path = path
         self.width = writer.options.model_dim
 
-    def to_past(
-        self, x: ir.Value, past: Sequence[ir.Value], lineage: ir.Value
-    ) -> tuple[ir.Value, list[ir.Value]]:
+    def to_past(self, x: Value, past: Sequence[Value], lineage: Value) -> tuple[Value, list[Value]]:
         """Map rows (A, M, D) to rows, and return the next states (A, 1, M, D); see `SSRU.step`."""
         op = self.writer.op
         ints = self.writer.ints
@@ -243,30 +194,20 @@ class SSRUWriter:
         rows = op.Add(kept, update)
         return op.Relu(rows), [op.Unsqueeze(rows, ints(1))]
 
-    def to_itself(self, x: ir.Value, mask: ir.Value) -> tuple[ir.Value, ir.Value]:
-        """Map rows (B, T, D) to rows, and return attention weights without heads (B, 0, T, T).
-
-        The mask is not needed, since an SSRU reads earlier positions only.
-        """
+    def to_itself(self, x: Value, mask: Value) -> tuple[Value, Value]:
+        """Map rows (B, T, D) to rows, without a mask and heads: the weights are (B, 0, T, T)."""
         op = self.writer.op
         ints = self.writer.ints
         sentences = op.Shape(x, end=1)
         zero = self.writer.constant("visible", np.float32(0))
         first = op.Expand(zero, op.Concat(sentences, ints(self.width), axis=0))
-        _, states = op.Scan(
-            first,
-            *self._gates(x),
-            body=_recurrence(),
-            num_scan_inputs=2,
-            scan_input_axes=[1, 1],
-            scan_output_axes=[1],
-            _outputs=2,
-        )
+        axes = {"num_scan_inputs": 2, "scan_input_axes": [1, 1], "scan_output_axes": [1]}
+        _, states = op.Scan(first, *self._gates(x), body=_recurrence(), **axes, _outputs=2)
         length = op.Shape(x, start=1, end=2)
         no_heads = op.Expand(zero, op.Concat(sentences, ints(0), length, length, axis=0))
         return op.Relu(states), no_heads
 
-    def _gates(self, x: ir.Value) -> tuple[ir.Value, ir.Value]:
+    def _gates(self, x: Value) -> tuple[Value, Value]:
         """Return f and (1 - f) * (x W), rows (A, M, D), from one product."""
         op = self.writer.op
         names = ("kernel", "forget_kernel")
@@ -284,8 +225,7 @@ def _recurrence() -> ir.Graph:
     """Return the body of a Scan: from the state c, f and u (B, D) to f * c + u, twice."""
     op = TapeBuilder()
     inputs = [ir.val(name, ir.DataType.FLOAT, [None, None]) for name in ("c", "f", "u")]
-    state, forget, update = inputs
-    next_state = op.Add(op.Mul(forget, state), update)
+    next_state = op.Add(op.Mul(inputs[1], inputs[0]), inputs[2])
     outputs = [next_state, op.Identity(next_state)]
     for value in outputs:
         value.dtype = ir.DataType.FLOAT

@@ -5,37 +5,30 @@ Letters of shapes: A or B sentences; M beams of each sentence, in the encoder S 
 model_dim, H num_heads, K key_dim and V value_dim.
 """
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Mapping
 
 import numpy as np
 import onnx_ir as ir
+from onnx_ir import Value
 from onnxscript import TapeBuilder
 
 from tfk_transformer.config.layer_options import LayerOptions
 from tfk_transformer.config.model_options import LanguageModelConfig, TransformerConfig
-from tfk_transformer.export.to_onnx.layer_operators.onnx_matmul import Float32MatMul, int64_vector
+from tfk_transformer.export.to_onnx.layer_operators.onnx_matmul import Float32MatMul, Int8MatMul
+from tfk_transformer.export.to_onnx.layer_operators.weight_rounding import WeightRounding
 from tfk_transformer.layers.positions import bucket_table, position_table
 
+SOURCE_MULTIPLE = 4  # onnxruntime adds this many products at a time
 OPEN_END = np.iinfo("int64").max  # the end of a slice to the last element
 
 
 class OperatorWriter:
     """Writes operators and constants of a model's layers.
 
-    `op` writes the operators: `op.Add(x, y)`. `op.nodes` are the operators written so far.
-
-    Args:
-        graph: the main graph, which gets the weights. `optimize` later moves weights that only one
-            loop body reads into that body.
-        config: configuration of the model.
-        options: options of the layers of the encoder or the decoder.
-        weights: arrays by name, as in `named_weights`.
-        attention: class that writes attention, such as `mixers.StandardAttention`.
-        matmul: class that writes the products of rows and weights.
-        source_multiple: sources are padded to a multiple of this number of tokens.
-        prefix: the prefix of the names of the graph's constants. The members of an ensemble share a
-            graph, and each member has its own prefix.
+    `op` writes the operators: `op.Add(x, y)`. `op.nodes` are the operators written so far. The main
+    graph gets the weights; `optimize` later moves weights that only one loop body reads into that
+    body. The options are of the layers of the encoder or the decoder. With a `rounding`, products
+    are of 8-bit integers. The names of an ensemble member's constants have a prefix.
     """
 
     def __init__(
@@ -44,49 +37,47 @@ class OperatorWriter:
         config: TransformerConfig | LanguageModelConfig,
         options: LayerOptions,
         weights: Mapping[str, np.ndarray],
-        attention: Callable[..., Any],
-        matmul: Callable[..., Float32MatMul],
-        source_multiple: int = 1,
+        rounding: WeightRounding | None = None,
         prefix: str = "",
     ):
         self.graph = graph
         self.config = config
         self.options = options
         self.weights = weights
+        self.prefix = prefix
         # Not a `GraphBuilder`, which describes every node in metadata.
         self.op = TapeBuilder()
-        self.attention = attention
-        self.matmul = matmul(self.op, self.constant, prefix)
-        self.source_multiple = source_multiple
-        self.prefix = prefix
+        self.matmul = Int8MatMul(self, rounding) if rounding else Float32MatMul(self)
+        self.is_int8 = rounding is not None
+        self.source_multiple = SOURCE_MULTIPLE if self.is_int8 else 1  # sources are padded to it
 
-    def constant(self, name: str, array: np.ndarray | np.generic) -> ir.Value:
+    def constant(self, name: str, array: np.ndarray | np.generic) -> Value:
         """Return the main graph's constant of this name with the prefix; create it if necessary."""
         name = self.prefix + name
         if name not in self.graph.initializers:
             tensor = ir.tensor(np.asarray(array, order="C"), name=name)
-            self.graph.register_initializer(ir.Value(name=name, const_value=tensor))
+            self.graph.register_initializer(Value(name=name, const_value=tensor))
         return self.graph.initializers[name]
 
-    def ints(self, *values: int) -> ir.Value:
+    def ints(self, *values: int) -> Value:
         """Return an int64 vector, for shapes and axes."""
-        return int64_vector(self.constant, *values)
+        return self.constant("ints/" + "_".join(map(str, values)), np.array(values, "int64"))
 
-    def range(self, count: ir.Value) -> ir.Value:
+    def range(self, count: Value) -> Value:
         """Return int64 (n,), the numbers from 0 to n - 1, for n as (1,)."""
         first = self.constant("start", np.int64(0))
         step = self.constant("one_step", np.int64(1))
         return self.op.Range(first, self.op.Squeeze(count), step)
 
-    def slice(self, x: ir.Value, start: ir.Value, end: ir.Value, axis: int) -> ir.Value:
+    def slice(self, x: Value, start: Value, end: Value, axis: int) -> Value:
         """Return the elements of an axis from `start` (1,) to `end` (1,)."""
         return self.op.Slice(x, start, end, self.ints(axis))
 
-    def drop_first(self, x: ir.Value, count: int, axis: int) -> ir.Value:
+    def drop_first(self, x: Value, count: int, axis: int) -> Value:
         """Return a value without the first `count` elements of an axis."""
         return self.slice(x, self.ints(count), self.ints(OPEN_END), axis) if count else x
 
-    def expand_last(self, x: ir.Value, like: ir.Value, size: int) -> ir.Value:
+    def expand_last(self, x: Value, like: Value, size: int) -> Value:
         """Repeat a value to the shape of `like`, with `size` as the size of the last axis."""
         shape = self.op.Concat(self.op.Shape(like, end=-1), self.ints(size), axis=0)
         return self.op.Expand(x, shape)
@@ -94,12 +85,12 @@ class OperatorWriter:
     # The tokens that a model puts before every source and every target; see `models.transformer`. A
     # model without prefixes has none of these operators.
 
-    def repeat_prefix(self, side: str, ids: ir.Value) -> ir.Value:
+    def repeat_prefix(self, side: str, ids: Value) -> Value:
         """Return the prefix of a side for each row of ids (B, T): (B, P)."""
         array = np.array([self._prefix_of(side)], "int32")
         return self.expand_last(self.constant(f"{side}_prefix", array), ids, array.size)
 
-    def add_prefix(self, side: str, ids: ir.Value) -> ir.Value:
+    def add_prefix(self, side: str, ids: Value) -> Value:
         """Put the prefix of a side before ids (B, T): (B, P+T)."""
         if not self._prefix_of(side):
             return ids
@@ -111,17 +102,12 @@ class OperatorWriter:
         return getattr(self.config, option, ())
 
     def table(self, side: str) -> str:
-        """Return the name of the embedding table of a side, "source" or "target".
-
-        A shared table has the source's name.
-        """
+        """Return the name of a side's embedding table. A shared table has the source's name."""
         name = f"{side}_embedding/embeddings"
         return name if name in self.weights else "source_embedding/embeddings"
 
-    def positions(self, side: str) -> ir.Value:
-        """Return the table of positions (max_length, D), longer in a model with prefixes or padded
-        sources.
-        """
+    def positions(self, side: str) -> Value:
+        """Return the table of positions (max_length, D), longer with prefixes or padded sources."""
         spare = self.source_multiple - 1
         name = f"{side}_positions/table"
         if name in self.weights:
@@ -132,7 +118,7 @@ class OperatorWriter:
         table = position_table(c.positions, length, c.model_dim, c.position_offset)
         return self.constant("positions", table)
 
-    def first_positions(self, side: str, ids: ir.Value) -> ir.Value:
+    def first_positions(self, side: str, ids: Value) -> Value:
         """Return the positions (T, D) of ids (B, T)."""
         length = self.op.Shape(ids, start=1)
         return self.slice(self.positions(side), self.ints(0), length, axis=0)
@@ -148,20 +134,17 @@ class OperatorWriter:
         by_layer = [f"{path}_{i}/table" for i in range(self._layers(stack))]
         return [name for name in (f"{path}/table", *by_layer) if name in self.weights]
 
-    def full_pass_masks(self, stack: str, ids: ir.Value, mask: ir.Value) -> list[ir.Value]:
+    def full_pass_masks(self, stack: str, ids: Value, mask: Value) -> list[Value]:
         """Return each layer's mask for the self-attention of a full pass over ids (B, T)."""
         if not self.relative_tables(stack):
             return [mask] * self._layers(stack)
         positions = self.range(self.op.Shape(ids, start=1))
         return self.biased_masks(stack, mask, positions, positions)
 
-    def biased_masks(
-        self, stack: str, mask: ir.Value, queries: ir.Value, keys: ir.Value
-    ) -> list[ir.Value]:
+    def biased_masks(self, stack: str, mask: Value, queries: Value, keys: Value) -> list[Value]:
         """Add each table of relative positions to an additive mask (A or 1, 1, T or 1, S).
 
-        Queries (T,) and keys (S,) are int64 positions. Return a mask for each layer of the stack,
-        (A or 1, H, T, S).
+        Queries (T,) and keys (S,) are int64 positions. Each layer's mask is (A or 1, H, T, S).
         """
         most = self.config.position_max_distance
         limits = [self.constant(f"distance/{n}", np.int64(n)) for n in (-most, most)]
@@ -175,14 +158,10 @@ class OperatorWriter:
         return masks if len(masks) == self._layers(stack) else masks * self._layers(stack)
 
     def _layers(self, stack: str) -> int:
-        count: int = getattr(self.config, f"{stack}_layers")
-        return count
+        return int(getattr(self.config, f"{stack}_layers"))
 
-    def embed(self, side: str, ids: ir.Value, positions: ir.Value | None) -> ir.Value:
-        """Embed ids (A, M) as rows (A, M, D).
-
-        Positions (…, D) are added; None in a model with relative positions.
-        """
+    def embed(self, side: str, ids: Value, positions: Value | None) -> Value:
+        """Embed ids (A, M), and add positions (…, D) unless they are relative: rows (A, M, D)."""
         table = self.table(side)
         factor = self.config.model_dim**0.5 if self.config.scale_embeddings else 1.0
         x = self.matmul.look_up(table, self.weights[table], ids, factor)
@@ -190,7 +169,7 @@ class OperatorWriter:
             x = self.op.Add(x, positions)
         return self.normalize(x, f"{side}_positions/norm") if self.config.embedding_norm else x
 
-    def normalize(self, x: ir.Value, path: str) -> ir.Value:
+    def normalize(self, x: Value, path: str) -> Value:
         """Normalize rows (A, M, D)."""
         op = self.op
         epsilon = self.options.norm_epsilon
@@ -203,26 +182,26 @@ class OperatorWriter:
         gamma, beta = (self._weight(f"{path}/{name}") for name in ("gamma", "beta"))
         return op.LayerNormalization(x, gamma, beta, axis=-1, epsilon=epsilon)
 
-    def _weight(self, name: str) -> ir.Value:
+    def _weight(self, name: str) -> Value:
         return self.constant(name, self.weights[name])
 
-    def enter(self, x: ir.Value, path: str) -> ir.Value:
+    def enter(self, x: Value, path: str) -> Value:
         """Return the input of a sublayer from rows (A, M, D), as `residual.Residual.enter` does."""
         return self.normalize(x, path) if self.options.normalizes_input else x
 
-    def leave(self, x: ir.Value, output: ir.Value, path: str) -> ir.Value:
+    def leave(self, x: Value, output: Value, path: str) -> Value:
         """Add the output of a sublayer to rows (A, M, D), as `residual.Residual` does."""
         producer = output.producer()
         has_bias = producer is not None and producer.op_type == "Add"
         total = self.op.Sum(x, *producer.inputs) if has_bias else self.op.Add(x, output)
         return total if self.options.normalizes_input else self.normalize(total, path)
 
-    def finish(self, x: ir.Value, stack: str) -> ir.Value:
+    def finish(self, x: Value, stack: str) -> Value:
         """Normalize the output (A, M, D) of "encoder" or "decoder", if it has a final norm."""
         norm = f"{stack}/final_norm"
         return self.normalize(x, norm) if f"{norm}/gamma" in self.weights else x
 
-    def feed_forward(self, x: ir.Value, path: str) -> ir.Value:
+    def feed_forward(self, x: Value, path: str) -> Value:
         """Apply a feed-forward block, with its residual connection, to rows (A, M, D)."""
         norm = f"{path}/ff_residual/norm"
         entered = self.enter(x, norm)
@@ -232,12 +211,12 @@ class OperatorWriter:
         output = self._dense(hidden, f"{path}/feed_forward/outer")
         return self.leave(x, output, norm)
 
-    def _dense(self, x: ir.Value, path: str) -> ir.Value:
+    def _dense(self, x: Value, path: str) -> Value:
         return self.matmul.multiply(
             x, f"{path}/kernel", self.weights[f"{path}/kernel"], self.weights.get(f"{path}/bias")
         )
 
-    def _activate(self, x: ir.Value) -> ir.Value:
+    def _activate(self, x: Value) -> Value:
         op = self.op
         if self.options.ff_activation == "relu":
             return op.Relu(x)

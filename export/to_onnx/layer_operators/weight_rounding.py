@@ -23,10 +23,7 @@ class RowStatistics(NamedTuple):
 class WeightRounding:
     """Rounds the weights of a model's products to int8, each once.
 
-    Args:
-        rows: statistics of the rows of each product, by the name of its weights in the whole
-            model; see `calibration.observe_rows`.
-        float32_names: parts of the names of weights that remain float32.
+    `rows` are from `calibration.observe_rows`, and `float32_names` parts of names to leave out.
     """
 
     def __init__(self, rows: Mapping[str, RowStatistics], float32_names: Sequence[str] = ()):
@@ -35,7 +32,7 @@ class WeightRounding:
         self._rounded: dict[str, tuple[np.ndarray, np.ndarray]] = {}
 
     def is_float32(self, name: str) -> bool:
-        """Return whether the weights of this name remain float32."""
+        """Whether the weights of this name remain float32."""
         return any(part in name for part in self._float32_names)
 
     def rounded(self, name: str, matrix: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -68,7 +65,11 @@ def _round_part(matrix: np.ndarray, shares: np.ndarray) -> tuple[np.ndarray, np.
     """Return `rounded_columns` of some of the columns; shares are those of `_error_shares`."""
     import tensorflow as tf
 
-    scale = _column_scales(matrix)
+    # With these scales, no weight exceeds INT8_MAX and no pair of weights exceeds LARGEST_PAIR.
+    signs = np.stack([np.maximum(matrix, 0), np.maximum(-matrix, 0)])  # (2, rows, columns)
+    even = np.pad(signs, [(0, 0), (0, len(matrix) % 2), (0, 0)])
+    pairs = (even[:, 0::2] + even[:, 1::2]).max(axis=(0, 1))
+    scale = np.maximum(signs.max(axis=(0, 1)) / INT8_MAX, pairs / LARGEST_PAIR)
     scaled = matrix / np.where(scale > 0, scale, 1)
     rounded = np.empty(scaled.shape, "int8")
     errors = np.empty_like(scaled)
@@ -89,17 +90,6 @@ def _round_part(matrix: np.ndarray, shares: np.ndarray) -> tuple[np.ndarray, np.
     return rounded, scale
 
 
-def _column_scales(matrix: np.ndarray) -> np.ndarray:
-    """Return the float32 scales of the columns.
-
-    With these scales, no weight exceeds `INT8_MAX` and no pair of weights exceeds `LARGEST_PAIR`.
-    """
-    signs = np.stack([np.maximum(matrix, 0), np.maximum(-matrix, 0)])  # (2, rows, columns)
-    even = np.pad(signs, [(0, 0), (0, len(matrix) % 2), (0, 0)])
-    pairs = (even[:, 0::2] + even[:, 1::2]).max(axis=(0, 1))
-    return np.maximum(signs.max(axis=(0, 1)) / INT8_MAX, pairs / LARGEST_PAIR)
-
-
 def _error_shares(moments: np.ndarray) -> np.ndarray:
     """Return the share of each earlier row's error that a row compensates, float32 (rows, rows).
 
@@ -117,9 +107,6 @@ def _error_shares(moments: np.ndarray) -> np.ndarray:
 
 
 def row_rounding(low: float, high: float) -> tuple[np.ndarray, np.ndarray]:
-    """Return the float32 scale and the uint8 zero point that map numbers to uint8.
-
-    The smallest number is at most 0, the largest at least 0.
-    """
+    """Return the float32 scale and the uint8 zero point for numbers from low <= 0 to high >= 0."""
     scale = (high - low) / 255 or 1.0
     return np.array(scale, "float32"), np.array(round(-low / scale), "uint8")

@@ -12,27 +12,12 @@ import tensorflow as tf
 
 from tfk_transformer.array_types import Tensor
 from tfk_transformer.config.search_settings import SETTING_DTYPES
-from tfk_transformer.export.to_onnx.conversion import (
-    CACHE,
-    CLASSIFY_OPERATOR,
-    DECODE,
-    DOMAIN,
-    LOGITS,
-    READ,
-    STEP,
-    from_tensorflow,
-)
+from tfk_transformer.export.to_onnx import conversion
+from tfk_transformer.export.to_onnx.conversion import from_tensorflow
 from tfk_transformer.export.to_onnx.optimize import bodies, optimize
-from tfk_transformer.export.to_onnx.templates.expansion import MODEL_INPUT_PREFIX, Template
-from tfk_transformer.inference.signatures import (
-    CLASSIFY_IDS,
-    GENERATE,
-    SCORE_AND_ATTEND,
-    TARGET_IDS,
-    Signature,
-    TensorSignature,
-)
-from tfk_transformer.inference.step_tensors import STEP_SETTINGS
+from tfk_transformer.export.to_onnx.templates.expansion import MODEL_INPUT_PREFIX
+from tfk_transformer.inference import signatures
+from tfk_transformer.inference.signatures import STEP_SETTINGS, Signature, TensorSignature
 from tfk_transformer.layers.decoder import Decoded
 from tfk_transformer.models.token_model import Beams, Step, Stepper
 from tfk_transformer.search.decoder_step import choose_one
@@ -47,7 +32,7 @@ from tfk_transformer.search.vocabulary import VocabularyBlocks
 # The signature of the function that chooses the next token in a decoding step.
 CHOICE = Signature(
     (
-        TARGET_IDS,
+        signatures.TARGET_IDS,
         TensorSignature("logits", "float32", ("N", 1, "V")),
         *(TensorSignature(name, SETTING_DTYPES[name], ()) for name in STEP_SETTINGS),
     ),
@@ -57,23 +42,18 @@ CHOICE = Signature(
     ),
 )
 SIGNATURES = {
-    "search": GENERATE,
-    "score": SCORE_AND_ATTEND,
+    "search": signatures.GENERATE,
+    "score": signatures.SCORE_AND_ATTEND,
     "choice": CHOICE,
-    "probabilities": CLASSIFY_IDS,
+    "probabilities": signatures.CLASSIFY_IDS,
 }
-SEARCH_TEMPLATES = (
-    Template("choice"),
-    Template("search"),
-    Template("search", has_source=False),
-    Template("search", shortlist=True),
-)
+SEARCH_TEMPLATES = ("choice", "search", "search_continuation", "search_shortlist")
 TEMPLATES = (
-    Template("probabilities"),
-    Template("score"),
-    Template("score", has_source=False),
+    "probabilities",
+    "score",
+    "score_continuation",
     *SEARCH_TEMPLATES,
-    *(template._replace(blocks=True) for template in SEARCH_TEMPLATES),
+    *(f"{name}_blocks" for name in SEARCH_TEMPLATES),
 )
 # The options of a model's configuration that its TensorFlow functions use, int32 ().
 SIZES = ("source_vocab_size", "target_vocab_size", "max_length")
@@ -99,10 +79,6 @@ class PlaceholderModel:
       (B, H, T, S), or to the target (B, H, T, T) in a model without an encoder.
     - `Logits`: from the decoder's output (B, T, D) to logits (B, T, V), both packed by member.
     - `Classify`, of a classifier: from ids (B, S) to logits (B, C).
-
-    Args:
-        config: the sizes of the model.
-        has_source: whether the model has an encoder.
     """
 
     def __init__(self, config: SimpleNamespace, has_source: bool = True) -> None:
@@ -112,34 +88,34 @@ class PlaceholderModel:
     def start_search(
         self, source: Tensor, use_cache: bool = True, tokens: Tensor = None
     ) -> Stepper:
-        """Return the steps of a search; see `Transformer.start_search`."""
+        """See `Transformer.start_search`."""
         candidates = [] if tokens is None else [tokens]
 
         def step(beams: Beams, cache: Tensor, memory: Sequence[Tensor]) -> Step:
             last = beams.ids[:, :, -1]
             inputs = [last, beams.position, beams.lineage, cache, *memory, *candidates]
-            logits, attention, next_cache = _node(STEP, inputs, ranks=(3, 3, 4))
+            logits, attention, next_cache = _node(conversion.STEP, inputs, ranks=(3, 3, 4))
             return Step(logits, next_cache, attention)
 
-        return Stepper(step, lambda batch: _node(CACHE, [batch], [4])[0], self._memory(source))
+        return step, lambda batch: _node(conversion.CACHE, [batch], [4])[0], self._memory(source)
 
     def decode(self, inputs: Tensor, training: bool | None = None) -> Decoded:
-        """Return the result of a full pass; see `TokenModel.decode`."""
+        """See `TokenModel.decode`."""
         target = inputs["target"] if self.has_source else inputs
         memory = self._memory(inputs["source"]) if self.has_source else []
-        output, *weights = _node(DECODE, [target, *memory], ranks=(3, 4, 4))
+        output, *weights = _node(conversion.DECODE, [target, *memory], ranks=(3, 4, 4))
         return Decoded(output, [], weights) if self.has_source else Decoded(output, weights, [])
 
     def logits(self, decoded: Tensor) -> Tensor:
         """Return the logits of decoder outputs (B, T, D)."""
-        return _node(LOGITS, [decoded], ranks=[3])[0]
+        return _node(conversion.LOGITS, [decoded], ranks=[3])[0]
 
     def __call__(self, ids: Tensor, training: bool | None = None) -> Tensor:
         """Return the logits (B, C) that a classifier gives ids (B, S)."""
-        return _node(CLASSIFY_OPERATOR, [ids], ranks=[2])[0]
+        return _node(conversion.CLASSIFY_OPERATOR, [ids], ranks=[2])[0]
 
     def _memory(self, source: Tensor) -> list[Tensor]:
-        return _node(READ, [source], ranks=[4]) if self.has_source else []
+        return _node(conversion.READ, [source], ranks=[4]) if self.has_source else []
 
 
 def _node(operator: str, inputs: Sequence[Tensor], ranks: Sequence[int]) -> list[Tensor]:
@@ -153,64 +129,60 @@ def _node(operator: str, inputs: Sequence[Tensor], ranks: Sequence[int]) -> list
     return outputs
 
 
-def build(template: Template, folder: Path) -> Path:
-    """Convert a template and write its file to a folder."""
-    signature = SIGNATURES[template.task]
-    model_inputs = _model_inputs(template)
+def build(name: str, folder: Path) -> Path:
+    """Convert the template of this name and write its file to a folder."""
+    task, *options = name.split("_")
+    signature = SIGNATURES[task]
+    sizes = [*SIZES, "block"] if "blocks" in options else SIZES
+    model_inputs = [TensorSignature(MODEL_INPUT_PREFIX + size, "int32", ()) for size in sizes]
+    if "shortlist" in options:
+        model_inputs += [
+            TensorSignature(f"{MODEL_INPUT_PREFIX}likely", "int32", ("V", "L")),
+            TensorSignature(f"{MODEL_INPUT_PREFIX}always", "float32", ("V",)),
+        ]
 
     def body(**tensors: Tensor) -> Mapping[str, Tensor]:
         arrays = {
             tensor.name.removeprefix(MODEL_INPUT_PREFIX): tensors.pop(tensor.name)
             for tensor in model_inputs
         }
-        return _function(template, arrays)(**tensors)
+        return _function(task, options, arrays)(**tensors)
 
     inputs = (*signature.inputs, *model_inputs)
     function = tf_function(body, Signature(inputs, signature.outputs))
     model = optimize(from_tensorflow(function.get_concrete_function()))
     _make_reproducible(model.graph)
-    path = folder / template.file_name
+    path = folder / f"{name}.onnx"
     ir.save(model, path)
     return path
 
 
-def _model_inputs(template: Template) -> list[TensorSignature]:
-    """Return the inputs that `expansion` replaces by a model's arrays."""
-    names = [*SIZES, "block"] if template.blocks else SIZES
-    sizes = [TensorSignature(MODEL_INPUT_PREFIX + name, "int32", ()) for name in names]
-    if not template.shortlist:
-        return sizes
-    likely = TensorSignature(f"{MODEL_INPUT_PREFIX}likely", "int32", ("V", "L"))
-    return [*sizes, likely, TensorSignature(f"{MODEL_INPUT_PREFIX}always", "float32", ("V",))]
-
-
-def _function(template: Template, arrays: Mapping[str, Tensor]) -> Body:
-    """Return the function of a template's signature, from tensors by name."""
+def _function(task: str, options: Sequence[str], arrays: Mapping[str, Tensor]) -> Body:
+    """Return the function of a template's signature, from a model's sizes and shortlist by name."""
     sizes = SimpleNamespace(**{name: arrays[name] for name in SIZES})
     sizes.vocab_size = sizes.source_vocab_size  # the name in a classifier's configuration
     vocabulary = VocabularyBlocks(sizes.target_vocab_size, arrays.get("block"))
-    if template.task == "choice":
+    if task == "choice":
         return functools.partial(choose_one, vocabulary)
+    has_source = "continuation" not in options
     no_tokenizer: Any = None  # templates take and return ids
-    model: Any = PlaceholderModel(sizes, template.has_source)
+    model: Any = PlaceholderModel(sizes, has_source)
     functions: ClassificationFunctions | TranslationFunctions
-    if template.task == "probabilities":
+    if task == "probabilities":
         functions = ClassificationFunctions(model, no_tokenizer, ())
     else:
-        functions_class = TranslationFunctions if template.has_source else ContinuationFunctions
+        functions_class = TranslationFunctions if has_source else ContinuationFunctions
         shortlist: Any = None
-        if template.shortlist:
+        if "shortlist" in options:
             shortlist = SimpleNamespace(likely=arrays["likely"], always=arrays["always"])
         functions = functions_class(model, no_tokenizer, no_tokenizer, shortlist, vocabulary)
-    return functools.partial(BODIES[SIGNATURES[template.task]], functions)
+    return functools.partial(BODIES[SIGNATURES[task]], functions)
 
 
 def _make_reproducible(graph: ir.Graph) -> None:
-    """Sort nodes and constants, number all values, and remove metadata.
-
-    The conversion generates names that differ from process to process, and the order of nodes and
-    constants depends on the names.
-    """
+    """Sort nodes and constants, number all values, and remove metadata."""
+    # The conversion generates names that differ from process to process, and the order of nodes
+    # and constants depends on the names.
     _sort(graph)
     declared = {id(value) for value in (*graph.inputs, *graph.outputs)}
     numbers = itertools.count()
@@ -221,7 +193,7 @@ def _make_reproducible(graph: ir.Graph) -> None:
         for node in part:
             values += node.outputs
             node.name = None
-            if node.domain == DOMAIN:
+            if node.domain == conversion.DOMAIN:
                 node.attributes.clear()  # those of TensorFlow's operator
         for item in (part, *part, *values):
             item.metadata_props.clear()

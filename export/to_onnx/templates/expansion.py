@@ -1,83 +1,48 @@
 """Expand templates to the graphs of a model, with one node for the layers of each member.
 
 A template is a graph around a `PlaceholderModel`. Its inputs include the model's sizes. A list of
-values whose length depends on the model, such as the keys and values of all layers, is a single
-packed value.
+values whose length depends on the model, such as the keys of all layers, is a single packed value.
 """
 
 import functools
 import itertools
-from collections.abc import Callable, Iterable, Mapping, MutableSequence, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import onnx_ir as ir
-from onnx_ir import tape
+from onnx_ir import Value, tape
 
-from tfk_transformer.export.to_onnx.conversion import (
-    CACHE,
-    CLASSIFY_OPERATOR,
-    DECODE,
-    DOMAIN,
-    LOGITS,
-    MEMBER,
-    READ,
-    STEP,
-)
+from tfk_transformer.config.model_options import LanguageModelConfig, TokenConfig, TransformerConfig
+from tfk_transformer.export.to_onnx import conversion
+from tfk_transformer.export.to_onnx.conversion import DOMAIN, MEMBER
 
-if TYPE_CHECKING:
-    from tfk_transformer.config.model_options import (
-        LanguageModelConfig,
-        TokenConfig,
-        TransformerConfig,
-    )
-
-Member: TypeAlias = "TransformerConfig | LanguageModelConfig"
-Members: TypeAlias = Sequence["TransformerConfig | LanguageModelConfig"]
+Member: TypeAlias = TransformerConfig | LanguageModelConfig
+Members: TypeAlias = Sequence[Member]
 Results = list[Any]  # for each output: a value, or the list of values of a packed output
 Shape = tuple[int | None, ...]
-Packed = dict[ir.Value, list[ir.Value]]  # the values that each packed value stands for
+Packed = dict[Value, list[Value]]  # the values that each packed value stands for
 
 MODEL_INPUT_PREFIX = "model_"  # of the names of the inputs that become constants
 
 
-class Template(NamedTuple):
-    """A graph in this folder."""
-
-    task: str  # "search", "score", "choice" or "probabilities"
-    has_source: bool = True  # False for models without an encoder
-    shortlist: bool = False
-    blocks: bool = False  # whether the vocabulary has blocks; see `VocabularyBlocks`
-
-    @property
-    def file_name(self) -> str:
-        """The name of the template's file."""
-        parts = {
-            self.task: True,
-            "continuation": not self.has_source,
-            "shortlist": self.shortlist,
-            "blocks": self.blocks,
-        }
-        return "_".join(name for name, is_used in parts.items() if is_used) + ".onnx"
-
-
 def expand(
-    template: Template,
+    template: str,
     arrays: Mapping[str, np.ndarray | int | None],
-    config: "TokenConfig | None" = None,
-    packed: Mapping[str, list[ir.Value]] | None = None,
+    config: TokenConfig | None = None,
+    packed: Mapping[str, list[Value]] | None = None,
 ) -> ir.Model:
     """Return a graph with a node for the layers of each member, with its number as an attribute.
 
     Args:
-        template: the template.
-        arrays: the values of the inputs whose names begin with `MODEL_INPUT_PREFIX`, by the rest of
-            the name.
+        template: the name of a graph in this folder, such as "search_continuation_blocks": its task
+            and its options. A "continuation" is of a model without an encoder.
+        arrays: the values of the inputs `MODEL_INPUT_PREFIX`*, by the rest of the name.
         config: the configuration of the model. None: the graph is around a classifier.
         packed: the values that packed inputs stand for, by the name of the input.
     """
-    model = ir.load(Path(__file__).with_name(template.file_name))
+    model = ir.load(Path(__file__).with_name(f"{template}.onnx"))
     inputs = {value.name: value for value in model.graph.inputs}
     constants = [value for name, value in inputs.items() if name.startswith(MODEL_INPUT_PREFIX)]
     for value in constants:
@@ -95,7 +60,7 @@ def expand(
 class _Expansion:
     """Replaces the packed values of a template's graph, in the order of its nodes."""
 
-    def __init__(self, graph: ir.Graph, config: "TokenConfig | None", packed: Packed) -> None:
+    def __init__(self, graph: ir.Graph, config: TokenConfig | None, packed: Packed) -> None:
         self.members: Members = config.members if config else ()
         self.architecture = config.architecture if config else ""
         self.packed = packed
@@ -123,29 +88,23 @@ class _Expansion:
         for outer, inner in zip(loop.inputs, tuple(body.inputs), strict=True):
             if outer in self.packed:
                 shapes = [value.shape for value in self.packed[outer]]
-                self.packed[inner] = [ir.Value(type=inner.type, shape=shape) for shape in shapes]
-        _set_all(body.inputs, self._unpacked(body.inputs))
+                self.packed[inner] = [Value(type=inner.type, shape=shape) for shape in shapes]
+        body.inputs[:] = self._unpacked(body.inputs)
         self._expand(body)
         _, *state = [self.packed.get(value) for value in body.outputs]
-        _set_all(body.outputs, self._unpacked(body.outputs))
+        body.outputs[:] = self._unpacked(body.outputs)
         op = tape.Tape()
         inputs = self._unpacked(loop.inputs)
         count = len(body.outputs) - 1
         outputs = iter(op.op_multi_out("Loop", inputs, {"body": body}, num_outputs=count))
-        results: Results = []
-        for values in state:
-            if values is None:
-                results.append(next(outputs))
-            else:
-                results.append(list(itertools.islice(outputs, len(values))))
+        results: Results = [
+            next(outputs) if values is None else list(itertools.islice(outputs, len(values)))
+            for values in state
+        ]
         self._replace(loop, op.nodes, results)
 
     def _expand_node(self, node: ir.Node) -> None:
-        """Repeat a node for each value of its packed inputs.
-
-        A Concat node reads all values at once. LogSoftmax reads the logits of each member, and the
-        mean of its results is the prediction of the ensemble.
-        """
+        """Repeat a node for each value of its packed inputs; a Concat node reads all at once."""
         op = tape.Tape()
         if node.op_type == "Concat":
             result = op.op("Concat", self._unpacked(node.inputs), node.attributes)
@@ -162,27 +121,30 @@ class _Expansion:
                 result.type = inputs[0].type
                 result.shape = inputs[0].shape
             results.append(result)
+        # The mean of the members' LogSoftmax is the prediction of the ensemble.
         result = mean(op, results) if node.op_type == "LogSoftmax" else results
         self._replace(node, op.nodes, [result])
 
     def _expand_layers(self, node: ir.Node) -> None:
         """Replace a node for the layers of all members by one node for each member."""
         write: dict[str, Callable[..., Results]] = {
-            READ: lambda op, source: [write_read_nodes(op, self.members, source)],
-            CACHE: self._cache,
-            STEP: self._step,
-            DECODE: self._decode,
-            LOGITS: lambda op, outputs: [
-                [_layers(op, LOGITS, i, [output], 1)[0] for i, output in enumerate(outputs)]
+            conversion.READ: lambda op, source: [write_read_nodes(op, self.members, source)],
+            conversion.CACHE: self._cache,
+            conversion.STEP: self._step,
+            conversion.DECODE: self._decode,
+            conversion.LOGITS: lambda op, outputs: [
+                [_layers(op, node.op_type, i, [output], 1)[0] for i, output in enumerate(outputs)]
             ],
-            CLASSIFY_OPERATOR: lambda op, source: [*_layers(op, CLASSIFY_OPERATOR, 0, [source], 1)],
+            conversion.CLASSIFY_OPERATOR: lambda op, source: [
+                *_layers(op, node.op_type, 0, [source], 1)
+            ],
         }
         op = tape.Tape()
         inputs = (self.packed.get(value, value) for value in node.inputs)
         results = write[node.op_type](op, *inputs)
         self._replace(node, op.nodes, results)
 
-    def _cache(self, op: tape.Tape, batch: ir.Value) -> Results:
+    def _cache(self, op: tape.Tape, batch: Value) -> Results:
         rows = op.op("Reshape", [batch, ints(op, 1)])
         rows = op.op("Cast", [rows], {"to": ir.DataType.INT64.value})
         values = []
@@ -192,31 +154,21 @@ class _Expansion:
             values.append(_declare_float(empty, shape))
         return [values]
 
-    def _step(
-        self,
-        op: tape.Tape,
-        tokens: ir.Value,
-        position: ir.Value,
-        lineage: ir.Value,
-        cache: list[ir.Value],
-        *rest: Any,
-    ) -> Results:
-        memory: Sequence[ir.Value] = ()
-        candidates: Sequence[ir.Value] = rest
-        if self.architecture != "decoder":
-            memory, *candidates = rest
-        step_tensors = [tokens, position, lineage]
+    def _step(self, op: tape.Tape, *inputs: Any) -> Results:
+        *step_tensors, cache = inputs[:4]
+        memory, *candidates = inputs[4:] if self.architecture != "decoder" else ((), *inputs[4:])
         logits, attention, next_cache = write_step_nodes(
             op, self.members, step_tensors, cache, memory, candidates
         )
         return [logits, mean(op, attention), next_cache]
 
-    def _decode(self, op: tape.Tape, target: ir.Value, memory: Sequence[ir.Value] = ()) -> Results:
+    def _decode(self, op: tape.Tape, target: Value, memory: Sequence[Value] = ()) -> Results:
         outputs = []
         member_weights = []
         for number, member_memory in enumerate(split_memory(self.members, memory)):
             count = 1 + self.members[number].decoder_layers
-            output, *weights = _layers(op, DECODE, number, [target, *member_memory], count)
+            inputs = [target, *member_memory]
+            output, *weights = _layers(op, conversion.DECODE, number, inputs, count)
             outputs.append(output)
             member_weights.append(weights)
         if self.architecture != "ensemble":
@@ -228,7 +180,7 @@ class _Expansion:
         ]
         return [outputs, mean(op, means), []]
 
-    def _unpacked(self, values: Iterable[ir.Value | None]) -> list[ir.Value | None]:
+    def _unpacked(self, values: Iterable[Value | None]) -> list[Value | None]:
         """Return values, with packed values replaced by the values that they stand for."""
         unpacked = (self.packed.get(value, [value]) for value in values)
         return list(itertools.chain.from_iterable(unpacked))
@@ -247,18 +199,18 @@ class _Expansion:
         self.replaced.append(node)
 
 
-def write_read_nodes(op: tape.Tape, members: Members, source: ir.Value) -> list[ir.Value]:
+def write_read_nodes(op: tape.Tape, members: Members, source: Value) -> list[Value]:
     """Write the `Read` nodes of all members, and return the memory."""
-    memory: list[ir.Value] = []
+    memory: list[Value] = []
     for number, member in enumerate(members):
         sizes = _memory_shapes(member)
-        *layers, mask = _layers(op, READ, number, [source], len(sizes) + 1)
+        *layers, mask = _layers(op, conversion.READ, number, [source], len(sizes) + 1)
         memory += map(_declare_float, layers, sizes)
         memory.append(_declare_float(mask, (None, 1, 1, None)))
     return memory
 
 
-def split_memory(members: Members, memory: Iterable[ir.Value]) -> list[list[ir.Value]]:
+def split_memory(members: Members, memory: Iterable[Value]) -> list[list[Value]]:
     """Return the keys and values of each member's layers, and its mask; empty without a memory."""
     values = iter(memory)
     return [list(itertools.islice(values, 2 * member.decoder_layers + 1)) for member in members]
@@ -267,40 +219,32 @@ def split_memory(members: Members, memory: Iterable[ir.Value]) -> list[list[ir.V
 def write_step_nodes(
     op: tape.Tape,
     members: Members,
-    step_tensors: Sequence[ir.Value],
-    cache: Iterable[ir.Value],
-    memory: Iterable[ir.Value] = (),
-    candidates: Sequence[ir.Value] = (),
-) -> tuple[list[ir.Value], list[ir.Value], list[ir.Value]]:
-    """Write the `Step` nodes of all members.
+    step_tensors: Sequence[Value],
+    cache: Iterable[Value],
+    memory: Iterable[Value] = (),
+    candidates: Sequence[Value] = (),
+) -> tuple[list[Value], list[Value], list[Value]]:
+    """Write the `Step` nodes of all members; see `PlaceholderModel`. `step_tensors` are the last
+    tokens, their position, and the lineage.
 
-    Args:
-        op: writes operators.
-        members: the configurations of the members.
-        step_tensors: the last tokens, their position, and the lineage.
-        cache: the keys and values of all layers, or the states of SSRUs.
-        memory: the result of `write_read_nodes`; empty without an encoder.
-        candidates: the tokens of a search with a shortlist; empty without a shortlist.
-
-    Returns:
-        The logits and the attention of each member, and the longer cache.
+    Return the logits and the attention of each member, and the longer cache.
     """
     remaining_cache = iter(cache)
-    logits: list[ir.Value] = []
-    attention: list[ir.Value] = []
-    next_cache: list[ir.Value] = []
+    logits: list[Value] = []
+    attention: list[Value] = []
+    next_cache: list[Value] = []
     for number, member_memory in enumerate(split_memory(members, memory)):
         count = len(_cache_shapes(members[number]))
         member_cache = itertools.islice(remaining_cache, count)
         inputs = [*step_tensors, *member_cache, *member_memory, *candidates]
-        results = _layers(op, STEP, number, inputs, count + 2)
+        results = _layers(op, conversion.STEP, number, inputs, count + 2)
         logits.append(results[0])
         attention.append(results[1])
         next_cache += results[2:]
     return logits, attention, next_cache
 
 
-def mean(op: tape.Tape, values: Sequence[ir.Value]) -> ir.Value:
+def mean(op: tape.Tape, values: Sequence[Value]) -> Value:
     """Write the mean of values, in the order of `models.token_model.mean_of`."""
     if len(values) == 1:
         return values[0]
@@ -321,25 +265,19 @@ def _memory_shapes(member: Member) -> list[Shape]:
     return [(None, member.num_heads, None, width) for width in widths]
 
 
-def _declare_float(value: ir.Value, shape: Shape) -> ir.Value:
+def _declare_float(value: Value, shape: Shape) -> Value:
     value.type = ir.TensorType(ir.DataType.FLOAT)
     value.shape = ir.Shape(shape)
     return value
 
 
 def _layers(
-    op: tape.Tape, operator: str, member: int, inputs: Sequence[ir.Value], outputs: int
-) -> Sequence[ir.Value]:
+    op: tape.Tape, operator: str, member: int, inputs: Sequence[Value], outputs: int
+) -> Sequence[Value]:
     """Write a node that represents layers of the member of this number."""
-    attributes = {MEMBER: member}
-    return op.op_multi_out(operator, inputs, attributes, num_outputs=outputs, domain=DOMAIN)
+    return op.op_multi_out(operator, inputs, {MEMBER: member}, num_outputs=outputs, domain=DOMAIN)
 
 
-def ints(op: tape.Tape, *values: int) -> ir.Value:
+def ints(op: tape.Tape, *values: int) -> Value:
     """Write an int64 vector."""
     return op.op("Constant", [], {"value_ints": values})
-
-
-def _set_all(values: MutableSequence[ir.Value], new_values: Sequence[ir.Value]) -> None:
-    values.clear()
-    values.extend(new_values)

@@ -1,5 +1,4 @@
-"""Translation on many machines with Apache Beam. Needs the extra [beam] in an environment of its
-own.
+"""Translation on many machines with Apache Beam, in an environment with the extra [beam].
 
 Imports `export/runtime/`, `formats`, `text` and the options of `apps/cli`.
 """

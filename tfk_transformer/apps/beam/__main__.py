@@ -98,10 +98,7 @@ app.command(help=help_of(command), context_settings=PASS_ON)(command)
 
 
 def main() -> None:
-    """Run the command.
-
-    After an invalid input, the program prints one line to standard error and exits with status 1.
-    """
+    """Run the command. An invalid input is one line on standard error, and exit status 1."""
     try:
         app(prog_name="python -m tfk_transformer.beam")
     except USER_ERRORS as error:

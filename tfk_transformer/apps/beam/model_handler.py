@@ -16,10 +16,7 @@ MAX_BATCH_TEXTS = 1024  # texts that the translator receives together, and sorts
 
 
 class BatchTranslator:
-    """A translator with a single method, which other processes can call.
-
-    The proxies of these processes read all public attributes.
-    """
+    """A translator for other processes, whose proxies read all public attributes."""
 
     def __init__(self, path: Path, threads: int | None) -> None:
         self._translator = OnnxTranslator(path, threads)

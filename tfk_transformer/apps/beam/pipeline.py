@@ -1,13 +1,11 @@
-"""The pipeline: reads JSON lines, and writes them with translations.
-
-Lines that cannot be processed are written to separate files.
-"""
+"""The pipeline: reads JSON lines, and writes them with translations, or to files of bad lines."""
 
 import codecs
 import json
 import sys
+from collections import Counter
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import apache_beam as beam
 from apache_beam.coders import BytesCoder
@@ -20,7 +18,6 @@ from apache_beam.ml.inference.base import (
     RunInference,
 )
 from apache_beam.options.pipeline_options import PipelineOptions
-from apache_beam.runners.runner import PipelineResult
 
 from tfk_transformer.apps.beam.model_handler import NAMESPACE
 from tfk_transformer.formats.lines import JsonObjects, decode_line
@@ -30,13 +27,6 @@ LOCAL_RUNNER = "FnApiRunner"  # Beam's runner in this process, or in processes o
 TRANSLATIONS = "translations"  # the names of the output files begin with this or with BAD_LINES
 BAD_LINES = "bad-lines"
 BAD = "bad"  # the tag of the output of a step with lines that cannot be processed
-
-
-class InputLine(NamedTuple):
-    """A line of the input."""
-
-    file: str
-    line: str
 
 
 def run(
@@ -49,17 +39,9 @@ def run(
 ) -> None:
     """Translate files of JSON lines, and print the number of texts to standard error.
 
-    Args:
-        options: Beam's options, as on a command line.
-        source: the pattern of the files' names.
-        output: the folder for the files `translations-*.jsonl` and `bad-lines-*.jsonl`.
-        handler: the translator.
-        settings: the arguments of `OnnxTranslator.translate`.
-        records: the format of a line.
-
-    Raises:
-        ValueError: if no file matches the pattern, the folder contains files of an earlier run, or
-            an option is unknown.
+    `options` are Beam's, as on a command line, `source` is the pattern of the files' names, and
+    `settings` are the arguments of `OnnxTranslator.translate`. `output` gets the files
+    `translations-*.jsonl` and `bad-lines-*.jsonl`, and must not contain files of an earlier run.
     """
     if not _files(source):
         raise ValueError(f"--input: expected the names of files, got {source}, which matches none.")
@@ -79,10 +61,15 @@ def run(
         )
     result = pipeline.run()
     result.wait_until_finish()
-    counts = _counters(result)
-    bad = counts.get("bad_lines", 0)
-    hint = f", see {bad_lines}." if bad else "."
-    print(f"{counts.get('texts', 0):,} texts translated; {bad:,} bad lines{hint}", file=sys.stderr)
+    metrics = beam.metrics.MetricsFilter().with_namespace(NAMESPACE)
+    counts: Counter[str] = Counter()  # runners without metrics have none
+    for counter in result.metrics().query(metrics)["counters"]:
+        counts[counter.key.metric.name] += counter.result
+    hint = f", see {bad_lines}." if counts["bad_lines"] else "."
+    print(
+        f"{counts['texts']:,} texts translated; {counts['bad_lines']:,} bad lines{hint}",
+        file=sys.stderr,
+    )
 
 
 def _files(pattern: str) -> list[str]:
@@ -90,9 +77,8 @@ def _files(pattern: str) -> list[str]:
 
 
 def _pipeline_options(arguments: Sequence[str]) -> PipelineOptions:
-    """Return Beam's options, and refuse unknown options for the local runner.
-
-    Beam ignores unknown options, since a job server may have additional options.
+    """Return Beam's options. Beam ignores unknown ones, since a job server may have more options:
+    those for the local runner are refused here.
     """
     options = PipelineOptions(list(arguments))
     values = options.get_all_options()
@@ -105,24 +91,11 @@ def _pipeline_options(arguments: Sequence[str]) -> PipelineOptions:
     return options
 
 
-def _counters(result: PipelineResult) -> dict[str, int]:
-    """Return the sums of this library's counters by name. Runners without metrics have none."""
-    metrics = beam.metrics.MetricsFilter().with_namespace(NAMESPACE)
-    sums: dict[str, int] = {}
-    for counter in result.metrics().query(metrics)["counters"]:
-        name = counter.key.metric.name
-        sums[name] = sums.get(name, 0) + counter.result
-    return sums
-
-
 def translate_json_lines(
     lines: beam.PCollection, handler: ModelHandler, settings: dict[str, Any], records: JsonObjects
 ) -> tuple[beam.PCollection, beam.PCollection]:
-    """Translate the texts in JSON lines: pairs of a file's name and the bytes of a line.
-
-    Returns:
-        the lines with their translations and scores, and a JSON object with file, line and reason
-        for each line that cannot be processed.
+    """Translate the texts in pairs of a file's name and the bytes of a JSON line. Return the lines
+    with translations and scores, and JSON objects with file, line and reason for the bad lines.
     """
     read = lines | "Read texts" >> beam.FlatMap(_read_text, records).with_outputs(BAD, main="texts")
     inference = RunInference(KeyedModelHandler(handler), inference_args=settings)
@@ -144,29 +117,30 @@ def _read_text(element: tuple[str, bytes], records: JsonObjects) -> Iterator[Any
         # Text that cannot be encoded as UTF-8 cannot be sent to another worker.
         check_texts([text])
     except TextError as error:
-        yield _bad(InputLine(file, line), error.reasons[0])
+        yield _bad(file, line, error.reasons[0])
     except ValueError as error:
-        yield _bad(InputLine(file, data.decode(errors="backslashreplace")), str(error))
+        yield _bad(file, data.decode(errors="backslashreplace"), str(error))
     else:
-        yield InputLine(file, line), text
+        yield (file, line), text
 
 
-def _write_line(element: tuple[InputLine, PredictionResult], records: JsonObjects) -> Iterator[Any]:
+def _write_line(
+    element: tuple[tuple[str, str], PredictionResult], records: JsonObjects
+) -> Iterator[Any]:
     """Yield each line with its translation and score, and to `BAD` the lines that were refused."""
-    record = InputLine(*element[0])
-    result = element[1].inference
+    (file, line), prediction = element
+    result = prediction.inference
     if isinstance(result, Refused):
-        yield _bad(record, result.reason)
+        yield _bad(file, line, result.reason)
         return
     best = result.hypotheses[0]
     Metrics.counter(NAMESPACE, "texts").inc()
     Metrics.counter(NAMESPACE, "source_characters").inc(len(result.source))
     Metrics.counter(NAMESPACE, "target_characters").inc(len(best.text))
-    yield records.with_values(record.line, best.text, round(best.score, 6))
+    yield records.with_values(line, best.text, round(best.score, 6))
 
 
-def _bad(record: InputLine, reason: str) -> beam.pvalue.TaggedOutput:
+def _bad(file: str, line: str, reason: str) -> beam.pvalue.TaggedOutput:
     Metrics.counter(NAMESPACE, "bad_lines").inc()
-    return beam.pvalue.TaggedOutput(
-        BAD, json.dumps({**record._asdict(), "reason": reason}, ensure_ascii=False)
-    )
+    record = {"file": file, "line": line, "reason": reason}
+    return beam.pvalue.TaggedOutput(BAD, json.dumps(record, ensure_ascii=False))

@@ -1,10 +1,15 @@
-"""Arguments that several commands share, and checks that run before TensorFlow is loaded."""
+"""The options of commands: those that several share, those of the fields of a configuration record,
+and checks that run before TensorFlow is loaded.
+"""
 
+import functools
+import inspect
 import json
 import os
+from collections.abc import Callable, Mapping
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, get_args, get_origin
 
 import typer
 
@@ -18,104 +23,138 @@ from tfk_transformer.config.words import shorten, unknown_names
 from tfk_transformer.runtime_environment import load_tensorflow
 
 if TYPE_CHECKING:
+    from pydantic.fields import FieldInfo
+
     from tfk_transformer.inference.base_classifier import BaseClassifier
     from tfk_transformer.inference.base_translator import BaseTranslator
 
+Command: TypeAlias = Callable[..., None]
 DEFAULT_BEAM = SearchSettings.beam_size
 # The search settings in the help of `--setting`. `--beam-size` is a separate option.
 SHOWN_SETTINGS = (*list(SETTING_DTYPES)[2:], "n_best")
-MODEL_HELP = "A bundle, a SavedModel folder or an .onnx file."
 INPUT, OUTPUT, SEARCH = "Input", "Output", "Translation"  # titles of groups of options
+# The action of a command for a line that it cannot process.
+BadLines = StrEnum("BadLines", ["STOP", "SKIP", "BLANK"])
 
 
-class BadLines(StrEnum):
-    """The action of a command for a line that it cannot process."""
-
-    STOP = "stop"
-    SKIP = "skip"
-    BLANK = "blank"
-
-
-def option(panel: str | None, *flags: str, metavar: str | None = None, **settings: Any) -> Any:
+def option(panel: str | None, *flags: str, **settings: Any) -> Any:
     """Return an option in a group of the help page; without flags, it has its parameter's name.
 
     Without `help`, its help is in the docstring of the command; see `help_pages.help_of`.
     """
-    return typer.Option(*flags, metavar=metavar, rich_help_panel=panel, **settings)
+    return typer.Option(*flags, rich_help_panel=panel, **settings)
 
 
-Model = Annotated[Path, typer.Argument(metavar="MODEL", help=MODEL_HELP)]
-Texts = Annotated[
-    list[str] | None,
-    typer.Argument(metavar="TEXT", help="The texts. Default: the lines of --input."),
-]
-Input = Annotated[
-    Path | None,
-    option(
-        INPUT,
-        "--input",
-        "-i",
-        metavar="FILE",
-        help="A UTF-8 file with one text per line: plain, .gz or .zst. Default: standard input.",
-    ),
-]
+def output_option(content: str) -> Any:
+    """Return the option of the file for the results of a command, such as "labels"."""
+    help = (
+        f"The file for the {content}: plain, .gz or .zst. It is written as FILE.partial until it "
+        "is complete. Default: standard output."
+    )
+    return option(OUTPUT, "--output", "-o", metavar="FILE", help=help)
+
+
+HELP = {
+    "model": "A bundle, a SavedModel folder or an .onnx file.",
+    "text": "The texts. Default: the lines of --input.",
+    "input": "A UTF-8 file with one text per line: plain, .gz or .zst. Default: standard input.",
+    "on_error": "The action for a line that is too long for the model, is not UTF-8 or contains a "
+    "NUL character: stop (with an error), skip (omit the line) or blank (write a blank line "
+    "instead). skip and blank report each such line on standard error and in OUTPUT.errors.jsonl, "
+    "and exit with status 0.",
+    "beam_size": "Number of hypotheses that the search keeps for each sentence; 1 is greedy "
+    f"search. Default: the model's, or else {DEFAULT_BEAM}.",
+    "setting": "A search setting, such as length_penalty=1. "
+    f"Names: {', '.join(SHOWN_SETTINGS)}. May be repeated.",
+    "glossary": "A UTF-8 file of terms and their required translations. Each line has a source "
+    "term, a tab and the translation.",
+    "verbose": "Print each step with its time to standard error.",
+}
+SETTING = option(
+    SEARCH,
+    "--setting",
+    metavar="NAME=VALUE",
+    help=HELP["setting"],
+    autocompletion=lambda: [f"{name}=" for name in SHOWN_SETTINGS],
+)
+
+Model = Annotated[Path, typer.Argument(metavar="MODEL", help=HELP["model"])]
+Texts = Annotated[list[str] | None, typer.Argument(metavar="TEXT", help=HELP["text"])]
+Input = Annotated[Path | None, option(INPUT, "--input", "-i", metavar="FILE", help=HELP["input"])]
 Force = Annotated[bool, option(OUTPUT, "--force", help="Replace an --output that exists.")]
-OnError = Annotated[
-    BadLines,
-    option(
-        INPUT,
-        metavar="ACTION",
-        help="The action for a line that is too long for the model, is not UTF-8 or contains a "
-        "NUL character: stop (with an error), skip (omit the line) or blank (write a blank line "
-        "instead). skip and blank report each such line on standard error and in "
-        "OUTPUT.errors.jsonl, and exit with status 0.",
-    ),
-]
-BeamSize = Annotated[
-    int | None,
-    option(
-        SEARCH,
-        metavar="N",
-        help="Number of hypotheses that the search keeps for each sentence; 1 is greedy search. "
-        f"Default: the model's, or else {DEFAULT_BEAM}.",
-    ),
-]
-Settings = Annotated[
-    list[str] | None,
-    option(
-        SEARCH,
-        "--setting",
-        metavar="NAME=VALUE",
-        help="A search setting, such as length_penalty=1. "
-        f"Names: {', '.join(SHOWN_SETTINGS)}. May be repeated.",
-        autocompletion=lambda: [f"{name}=" for name in SHOWN_SETTINGS],
-    ),
-]
-GlossaryFile = Annotated[
-    Path | None,
-    option(
-        SEARCH,
-        "--glossary",
-        metavar="FILE",
-        help="A UTF-8 file of terms and their required translations. Each line has a source term, "
-        "a tab and the translation.",
-    ),
-]
-Data = Annotated[
-    str,
-    option(
-        INPUT,
-        metavar="SPEC",
-        help="Text pairs: numbers:en-de, addition:2, files:SOURCE,TARGET, folder:DIR:de-en or "
-        "tfds:NAME:pt-en. Files are plain or .gz.",
-    ),
+OnError = Annotated[BadLines, option(INPUT, metavar="ACTION", help=HELP["on_error"])]
+BeamSize = Annotated[int | None, option(SEARCH, metavar="N", help=HELP["beam_size"])]
+Settings = Annotated[list[str] | None, SETTING]
+Glossary = Annotated[
+    Path | None, option(SEARCH, "--glossary", metavar="FILE", help=HELP["glossary"])
 ]
 Json = Annotated[bool, option(None, "--json", help="Print the result as JSON.")]
 Quiet = Annotated[bool, option(None, "--quiet", "-q", help="Show no progress.")]
-Verbose = Annotated[
-    bool,
-    option(None, "--verbose", "-v", help="Print each step with its time to standard error."),
-]
+Verbose = Annotated[bool, option(None, "--verbose", "-v", help=HELP["verbose"])]
+
+
+def with_options(options: Mapping[str, inspect.Parameter]) -> Callable[[Command], Command]:
+    """Return a decorator that adds options to a command: `overrides` are those that are set."""
+
+    def decorate(command: Command) -> Command:
+        parameters = dict(inspect.signature(command).parameters)
+        del parameters["overrides"]
+
+        @functools.wraps(command)
+        def run(**values: Any) -> None:
+            fields = {name: values.pop(name) for name in options}
+            overrides = {name: value for name, value in fields.items() if value not in (None, [])}
+            command(**values, overrides=overrides)
+
+        signature = inspect.Signature([*parameters.values(), *options.values()])
+        run.__signature__ = signature  # type: ignore[attr-defined]
+        return run
+
+    return decorate
+
+
+def field_option(
+    name: str,
+    field: "FieldInfo",
+    flag: str | None = None,
+    metavar: str | None = None,
+    help_text: str | None = None,
+) -> inspect.Parameter:
+    """Return the option of a field, as a parameter of a Typer command with the default None.
+
+    By default, its help is the description of the field. The extra keys `part` and `metavar` of the
+    field's JSON schema are its group and the name of its value, otherwise N or X for a number.
+    """
+    extra: Any = field.json_schema_extra
+    annotation: Any = field.annotation
+    flags = [flag or f"--{name.replace('_', '-')}"]
+    metavar = metavar or extra.get("metavar")
+    words = list(get_args(annotation)) if get_origin(annotation) is Literal else []
+    text = f"{(field.description or '')[0].upper()}{(field.description or '')[1:]}."
+    if words:
+        text += f" One of {', '.join(words)}."
+    has_default = not field.is_required() and field.default not in (None, (), {})
+    if has_default and not isinstance(field.default, bool):
+        text += f" Default: {field.default}."
+    text = help_text or text
+    if annotation in (bool, bool | None):
+        flags, metavar = [], None  # the option has a negation
+    elif words:
+        metavar = "NAME"
+        annotation = str  # the record refuses other words, and its error names the field
+    elif annotation == tuple[str, ...] or get_origin(annotation) is dict:
+        metavar = metavar or ("NAME" if annotation == tuple[str, ...] else "NAME=VALUE")
+        text += " May be repeated."
+        annotation = list[str]
+    else:
+        is_integer = annotation is int or int in get_args(annotation)
+        metavar = metavar or ("N" if is_integer else "X")
+    completion = (lambda: words) if words else None
+    settings = {"metavar": metavar, "help": text, "autocompletion": completion}
+    typer_option = option(extra["part"], *flags, show_default=False, **settings)
+    annotation = Annotated[annotation | None, typer_option]
+    kind = inspect.Parameter.KEYWORD_ONLY
+    return inspect.Parameter(name, kind, default=None, annotation=annotation)
 
 
 def named_value(text: str, flag: str, example: str) -> tuple[str, Any]:
@@ -138,8 +177,7 @@ def search_settings(
 ) -> dict[str, Any]:
     """Return the search settings of a command by name; the model checks their values.
 
-    `values` are those of `--setting`. `default_beam` is the beam size if no option sets one, and
-    None the model's default.
+    Without a beam size in `values`, of `--setting`, and without `default_beam`, it is the model's.
     """
     settings = dict(named_value(text, "--setting", "length_penalty=1") for text in values or [])
     rules = setting_rules()
@@ -157,7 +195,7 @@ def search_settings(
 
 
 def glossary_argument(file: Path | None) -> dict[str, Any]:
-    """Return the argument `glossary` of `translate`, or no argument without a file."""
+    """Return the argument `glossary` of `translate`, if there is a file."""
     if file is None:
         return {}
     check_input_files(glossary=file)
@@ -167,10 +205,7 @@ def glossary_argument(file: Path | None) -> dict[str, Any]:
 
 
 def open_model(model: Path) -> "BaseTranslator | BaseClassifier":
-    """Open a bundle, a SavedModel folder or an ONNX file.
-
-    Opening an ONNX file does not load TensorFlow.
-    """
+    """Open a bundle, a SavedModel folder or, without TensorFlow, an ONNX file."""
     prepare(model)
     from tfk_transformer.export.runtime.opening import load
 
@@ -189,24 +224,8 @@ def open_translator(model: Path) -> "BaseTranslator":
     return opened
 
 
-def open_classifier(model: Path) -> "BaseClassifier":
-    """Open a model as `open_model` does, and refuse a translator."""
-    from tfk_transformer.inference.base_classifier import BaseClassifier
-
-    opened = open_model(model)
-    if not isinstance(opened, BaseClassifier):
-        raise ValueError(
-            f"MODEL: expected a classifier, got {model}, a translator; use the commands translate, "
-            "translate-document or score."
-        )
-    return opened
-
-
 def prepare(model: Path) -> None:
-    """Load TensorFlow without its start-up messages if the model requires it.
-
-    A model that does not exist requires nothing: opening it fails with a clear error.
-    """
+    """Load TensorFlow without its start-up messages if the model exists and requires it."""
     from tfk_transformer.export.runtime.opening import model_kind, newest_model
 
     if model_kind(newest_model(model)) in ("SavedModel", "bundle"):
@@ -214,11 +233,8 @@ def prepare(model: Path) -> None:
 
 
 def check_settings(model: Path, settings: dict[str, Any]) -> None:
-    """Refuse invalid search settings before a bundle or a SavedModel is loaded.
-
-    ONNX files load quickly, and their translators check the settings.
-    """
-    if model.is_dir():
+    """Refuse invalid search settings before a bundle or a SavedModel is loaded, which is slow."""
+    if model.is_dir():  # the translator of an ONNX file checks them soon
         resolve_settings(settings, setting_rules())
 
 

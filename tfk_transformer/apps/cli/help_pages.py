@@ -18,35 +18,10 @@ MAX_NAME_WIDTH = 27  # in columns; the help of an option with a longer name star
 LAST_GROUP = "Resources"  # comes before the options without a group
 
 
-class HelpfulCommand(TyperCommand):
-    """A command with a help page of this module.
-
-    `metavar` names the value of an option, and `rich_help_panel` its group.
-    """
-
-    def collect_usage_pieces(self, ctx: Any) -> list[str]:
-        """Return the words after the name of the command: [OPTIONS] and the arguments."""
-        arguments = [param for param in self.get_params(ctx) if param.param_type_name == "argument"]
-        return ["[OPTIONS]", *map(_usage, arguments)]
-
-    def format_help(self, ctx: Any, formatter: Any) -> None:
-        """Print the help page."""
-        print_help(self, ctx)
-
-
-class HelpfulGroup(TyperGroup):
-    """A group of commands with a help page of this module, which lists the commands."""
-
-    def format_help(self, ctx: Any, formatter: Any) -> None:
-        """Print the help page."""
-        print_help(self, ctx)
-
-
 def help_of(command: Any) -> str:
-    """Return the help of a command, the text of its docstring before the section Args.
+    """Return the text of a command's docstring before Args, whose texts become the options' help.
 
-    The section has the help of parameters, which this function gives to them. Parameters that
-    several commands share have their own help.
+    Parameters that several commands share have their own help.
     """
     text, _, section = inspect.cleandoc(command.__doc__ or "").partition("\n\nArgs:\n")
     parameters = inspect.signature(command).parameters
@@ -57,8 +32,8 @@ def help_of(command: Any) -> str:
     return text
 
 
-def print_help(command: TyperCommand | TyperGroup, ctx: Any) -> None:
-    """Print the help page of a command to standard output."""
+def print_help(command: TyperCommand | TyperGroup, ctx: Any, formatter: Any) -> None:
+    """Print the help page of a command, as its method `format_help`."""
     from rich.console import Console
     from rich.panel import Panel
 
@@ -86,11 +61,25 @@ def print_help(command: TyperCommand | TyperGroup, ctx: Any) -> None:
             console.print(f"  {line}", style=style, markup=False, soft_wrap=True)
 
 
-def _panels(command: TyperCommand | TyperGroup, ctx: Any) -> dict[str, list[tuple[str, str]]]:
-    """Return the rows of each panel by title: arguments, commands, groups of options, the rest.
+class HelpfulCommand(TyperCommand):
+    """A command whose `metavar` names the value of an option, and `rich_help_panel` its group."""
 
-    A row is a name and its help.
-    """
+    format_help = print_help
+
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:
+        """Return the words after the name of the command: [OPTIONS] and the arguments."""
+        arguments = [param for param in self.get_params(ctx) if param.param_type_name == "argument"]
+        return ["[OPTIONS]", *map(_usage, arguments)]
+
+
+class HelpfulGroup(TyperGroup):
+    """A group whose help page lists its commands."""
+
+    format_help = print_help
+
+
+def _panels(command: TyperCommand | TyperGroup, ctx: Any) -> dict[str, list[tuple[str, str]]]:
+    """Return rows of names and their help by title: arguments, commands, groups of options."""
     panels: dict[str, list[tuple[str, str]]] = {"Arguments": []}
     if isinstance(command, TyperGroup):
         for name in command.list_commands(ctx):

@@ -14,8 +14,8 @@ try:
     import re
     import signal
     import threading
-    from types import FrameType, TracebackType
-    from typing import TYPE_CHECKING, Annotated, Any
+    from types import FrameType
+    from typing import Annotated, Any
 
     import typer
 
@@ -25,18 +25,13 @@ try:
 except KeyboardInterrupt:  # `main` handles Ctrl-C only after these imports
     sys.exit(130)
 
-if TYPE_CHECKING:
-    # Typer has Click inside since 0.26; only type checkers read this line.
-    from typer._click import Command, Context
-
-# The help line of each command, by folder and name. The folder contains a module for each command,
-# with EXAMPLES and `command`, a function (see `help_of`) or a Typer group.
+# The help line of each command, by panel of the help. The folder `commands` describes its modules.
 COMMANDS = {
-    "start_commands": {
+    "Getting started": {
         "new": "Create a small project to start from: recipe, data, fit script.",
         "doctor": "Show versions, hardware and installed packages, for a bug report.",
     },
-    "model_commands": {
+    "Models": {
         "train": "Train a model on text pairs and write a bundle.",
         "distill": "Train a small student on the translations of teachers.",
         "import": "Convert a model from another library to a bundle.",
@@ -45,7 +40,7 @@ COMMANDS = {
         "export": "Export a bundle to SavedModel, ONNX and other formats.",
         "inspect": "Describe a model file or folder, or compare two.",
     },
-    "text_commands": {
+    "Texts": {
         "translate": "Translate sentences with a bundle, a SavedModel or an ONNX file.",
         "translate-document": "Translate a plain text, a Markdown file or an HTML page.",
         "classify": "Classify texts with a bundle, a SavedModel or an ONNX file.",
@@ -53,22 +48,17 @@ COMMANDS = {
         "serve": "Serve a model over HTTP.",
         "evaluate": "Measure BLEU, chrF, exact match and speed.",
     },
-    "picture_commands": {
-        "plot": "Draw attention, alignments, training runs and models.",
-    },
+    "Pictures": {"plot": "Draw attention, alignments, training runs and models."},
 }
-PANELS = {  # titles in the help
-    "start_commands": "Getting started",
-    "model_commands": "Models",
-    "text_commands": "Texts",
-    "picture_commands": "Pictures",
+PACKAGE = "tfk_transformer.apps.cli.commands"
+MODULES = {  # of commands whose module has another name
+    **dict.fromkeys(("import", "ensemble", "trim"), "bundles"),
+    **dict.fromkeys(("score", "evaluate"), "quality"),
+    "distill": "train",
 }
-# The other modules have the names of their commands.
-MODULES = {"import": "import_model", "translate-document": "translate_document"}
 # Errors whose messages are written for the user.
 USER_ERRORS = (ValueError, OSError, ImportError, FloatingPointError)
-# The base class of errors of the command line, which Typer does not export.
-USAGE_ERROR: Any = typer.BadParameter.__base__
+USAGE_ERROR: Any = typer.BadParameter.__base__  # Typer does not export it
 INTERRUPTED = 130  # the exit status after Ctrl-C
 EXAMPLES = """
 tfk-transformer new numbers
@@ -82,10 +72,8 @@ tfk-transformer translate files/translate.onnx
 class _LazyCommands(HelpfulGroup):
     """A group whose commands are placeholders with a help line until one of them is run."""
 
-    def resolve_command(
-        self, ctx: "Context", args: list[str]
-    ) -> "tuple[str | None, Command | None, list[str]]":
-        """Return the named command, imported from its module."""
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Replace the placeholder of the named command."""
         name, command, rest = super().resolve_command(ctx, args)
         return name, _imported(name) if name else command, rest
 
@@ -107,23 +95,25 @@ app = typer.Typer(
 )
 
 
-def _imported(name: str) -> "Command":
-    """Return a command, or a group of commands, imported from its module."""
-    folder = next(folder for folder, commands in COMMANDS.items() if name in commands)
-    module = importlib.import_module(f"tfk_transformer.apps.cli.{folder}.{MODULES.get(name, name)}")
-    group = module.command
-    if not isinstance(group, typer.Typer):
+def _imported(name: str) -> Any:
+    """Return a command or a group of commands with its help, imported from its module."""
+    words = name.replace("-", "_")
+    module = importlib.import_module(f"{PACKAGE}.{MODULES.get(name, words)}")
+    command = getattr(module, f"{words}_command")
+    examples = getattr(module, f"{words.upper()}_EXAMPLES")
+    group = command
+    if not isinstance(command, typer.Typer):
         group = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
-        group.command(name, epilog=module.EXAMPLES)(module.command)
+        group.command(name, epilog=examples)(command)
     group.info.cls = HelpfulGroup
-    group.info.epilog = module.EXAMPLES
-    for command in group.registered_commands:
-        command.cls = HelpfulCommand
-        command.help = help_of(command.callback)
-        if group is module.command:
+    group.info.epilog = examples
+    for info in group.registered_commands:
+        info.cls = HelpfulCommand
+        info.help = help_of(info.callback)
+        if group is command:
             # The examples of this command, each with the comment before it.
-            words = re.escape(f"tfk-transformer {name} {command.name} ")
-            command.epilog = "\n".join(re.findall(rf"(?m)^(?:#.*\n)?{words}.*$", module.EXAMPLES))
+            start = re.escape(f"tfk-transformer {name} {info.name} ")
+            info.epilog = "\n".join(re.findall(rf"(?m)^(?:#.*\n)?{start}.*$", examples))
     return typer.main.get_command(group)
 
 
@@ -133,24 +123,21 @@ def _print_version(value: bool) -> None:
         raise typer.Exit
 
 
+VERSION = typer.Option(
+    "--version", callback=_print_version, is_eager=True, help="Print the version and exit."
+)
+
+
 @app.callback()
-def _common(
-    version: Annotated[
-        bool,
-        typer.Option(
-            "--version", callback=_print_version, is_eager=True, help="Print the version and exit."
-        ),
-    ] = False,
-) -> None:
-    pass
+def _common(version: Annotated[bool, VERSION] = False) -> None: ...
 
 
 _ctrl_c = threading.Event()  # set by Ctrl-C
 
 # Placeholders, which `_LazyCommands` replaces when a command runs.
-for _folder, _commands in COMMANDS.items():
+for _panel, _commands in COMMANDS.items():
     for _name, _help in _commands.items():
-        app.command(_name, help=_help, rich_help_panel=PANELS[_folder])(lambda: None)
+        app.command(_name, help=_help, rich_help_panel=_panel)(lambda: None)
 
 
 def main() -> None:
@@ -162,17 +149,24 @@ def main() -> None:
         with contextlib.suppress(ValueError):
             signal.signal(signal.SIGINT, _interrupt)
     sys.excepthook = _print_traceback
-    sys.exit(_run())
+    try:
+        status: int = typer.main.get_command(app)(standalone_mode=False) or 0
+        sys.stdout.flush()
+    except KeyboardInterrupt:
+        status = INTERRUPTED
+    except Exception as error:
+        status = INTERRUPTED if _ctrl_c.is_set() else _print_failure(error)
+    if status == INTERRUPTED:
+        # Libraries may abort if they are interrupted again while they end.
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+    sys.exit(status)
 
 
 def _open_standard_streams() -> None:
-    """Open the standard streams that are closed, and let the output contain all characters.
-
-    A closed input is empty. Writing to a closed output is an error, as in other programs.
-    """
-    if sys.stdin is None:
+    """Open the standard streams that are closed, and let the output contain all characters."""
+    if sys.stdin is None:  # empty
         sys.stdin = open(os.open(os.devnull, os.O_RDONLY), encoding="utf-8", closefd=False)
-    if sys.stdout is None:  # not writable
+    if sys.stdout is None:  # not writable: an error, as in other programs
         sys.stdout = open(os.open(os.devnull, os.O_RDONLY), encoding="utf-8", closefd=False)
     if sys.stderr is None:
         sys.stderr = open(os.open(os.devnull, os.O_WRONLY), "w", encoding="utf-8", closefd=False)
@@ -188,72 +182,39 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
     raise KeyboardInterrupt
 
 
-def _run() -> int:
-    """Run a command, print its error if it fails, and return the exit status."""
-    try:
-        status: int = typer.main.get_command(app)(standalone_mode=False) or 0
-        sys.stdout.flush()
-    except KeyboardInterrupt:
-        status = INTERRUPTED
-    except Exception as error:
-        if not _ctrl_c.is_set():
-            return _print_failure(error)
-        status = INTERRUPTED
-    if status == INTERRUPTED:
-        # Libraries may abort if they are interrupted again while they end.
-        signal.signal(signal.SIGINT, signal.SIG_DFL)
-    return status
-
-
 def _print_failure(error: Exception) -> int:
-    """Print an error that ends the program, and return the exit status.
-
-    An error whose message is not written for the user is raised again.
-    """
+    """Print an error, and return the exit status; raise one that is not written for the user."""
     if isinstance(error, USAGE_ERROR):
-        _print_usage_error(error)
+        message = error.format_message()
+        if message and error.ctx is not None:
+            print(error.ctx.get_usage(), file=sys.stderr)
+            message += f" Try '{error.ctx.command_path} --help' for help."
+        if message:  # without arguments, the help was printed
+            print_error(ValueError(message))
         return 2
     if not isinstance(error, USER_ERRORS):
         raise error
     if isinstance(error, OSError):
-        _discard_unwritten_output()
+        try:
+            sys.stdout.flush()
+        except OSError:  # discard what cannot be written, also at exit
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     if not isinstance(error, BrokenPipeError):  # the reader of the output has ended
         print_error(error)
     return 1
 
 
-def _discard_unwritten_output() -> None:
-    """Discard the buffer of standard output if it cannot be written, also not at exit."""
-    try:
-        sys.stdout.flush()
-    except OSError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
-
-def _print_usage_error(error: Any) -> None:
-    """Print the usage of the command, and an error of the command line."""
-    message = error.format_message()
-    if not message:  # without arguments, the help was printed
-        return
-    if error.ctx is not None:
-        print(error.ctx.get_usage(), file=sys.stderr)
-        message += f" Try '{error.ctx.command_path} --help' for help."
-    print_error(ValueError(message))
-
-
-def _print_traceback(
-    error_type: type[BaseException], error: BaseException, traceback: TracebackType | None
-) -> None:
+def _print_traceback(*error: Any) -> None:
     """Print an unexpected error; its message may contain any text."""
     from traceback import format_exception
 
     from tfk_transformer.config.words import escape_controls
 
-    sys.stderr.write(escape_controls("".join(format_exception(error_type, error, traceback))))
+    sys.stderr.write(escape_controls("".join(format_exception(*error))))
 
 
 def print_error(error: Exception) -> None:
-    """Print an error as one line to standard error."""
+    """Print one line to standard error."""
     from rich.console import Console
     from rich.text import Text
 

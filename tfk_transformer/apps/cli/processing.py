@@ -1,35 +1,32 @@
 """The lines of the text commands: their input, their processing in chunks, and their output."""
 
+import contextlib
 import itertools
 import json
+import os
+import signal
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, TextIO
 
 from tfk_transformer.apps.cli.arguments import BadLines
-from tfk_transformer.apps.cli.terminal import print_line
-from tfk_transformer.apps.cli.text_output import open_output
-from tfk_transformer.formats.lines import Line, LineReader, Texts, one_line
-from tfk_transformer.formats.output_file import OutputFile, UnfinishedRun
-from tfk_transformer.text.outcome import Outcome, check_texts
-
-if TYPE_CHECKING:
-    from tfk_transformer.inference.base_translator import BaseTranslator
-    from tfk_transformer.text.results import Translation
+from tfk_transformer.apps.cli.terminal import print_line, progress_bar
+from tfk_transformer.formats.compression import check_compression
+from tfk_transformer.formats.lines import Line, LineReader, Texts
+from tfk_transformer.formats.output_file import OutputFile, UnfinishedRun, unfinished_run
+from tfk_transformer.text.outcome import Outcome
 
 CHUNK = 2000  # lines that are processed together, and written as one part of a compressed file
+PLAIN_TEXTS = Texts()
 
 
 def input_lines(
-    text: list[str] | None, input: Path | None, records: Texts | None = None
+    text: list[str] | None, input: Path | None, records: Texts = PLAIN_TEXTS
 ) -> Iterable[Line]:
-    """Return the input of a command: its TEXT arguments, or the lines of a file or standard input.
-
-    Both, or an argument that is blank, are refused.
-    """
+    """Return the TEXT arguments of a command, or the lines of a file or of standard input."""
     if not text:
-        return LineReader(input, records or Texts())
+        return LineReader(input, records)
     if input is not None:
         raise ValueError("TEXT: expected sentences or --input, got both; leave out one of them.")
     blank = [number for number, sentence in enumerate(text, 1) if not sentence.strip()]
@@ -48,7 +45,7 @@ def print_terminal_hint(text: list[str] | None, input: Path | None) -> None:
 
 def line_pairs(source: Path, target: Path) -> Iterator[Line]:
     """Yield the lines of two files, which have equally many lines, in pairs."""
-    pairs = itertools.zip_longest(LineReader(source, Texts()), LineReader(target, Texts()))
+    pairs = itertools.zip_longest(LineReader(source, PLAIN_TEXTS), LineReader(target, PLAIN_TEXTS))
     for number, (first, second) in enumerate(pairs, 1):
         if first is None or second is None:
             shorter, longer = (source, target) if first is None else (target, source)
@@ -62,58 +59,45 @@ def line_pairs(source: Path, target: Path) -> Iterator[Line]:
         yield Line(files, number, (*first.texts, *second.texts), outcome=outcome)
 
 
-class Job(NamedTuple):
-    """The task of a command."""
-
-    # Maps the texts of several lines, or of each of two files, to their outcomes.
-    run: Callable[..., Iterable[Outcome[Any]]]
-    # Maps a line with its outcome to lines of the output.
-    output_lines: Callable[[Line], Iterable[str]]
-    records: Texts = Texts()  # the format of the output
-
-
-class Chunk(NamedTuple):
-    """Lines that were processed together."""
-
-    lines: list[Line]  # lines that are in the output
-    bad: list[Line]  # lines that could not be processed
-    total: int  # number of lines of all chunks so far
-    complete: bool  # False if the command ends with an error after these lines
-
-
 def write_results(
-    job: Job,
     lines: Iterable[Line],
+    run: Callable[..., Iterable[Outcome[Any]]],
+    output_lines: Callable[[Line], Iterable[str]],
     output: OutputFile | Path | None,
     on_error: BadLines,
-    progress: Callable[[int], None] = lambda lines: None,
+    input: Path | None,
+    quiet: bool,
+    records: Texts = PLAIN_TEXTS,
 ) -> None:
-    """Process lines, and write the results of each chunk to an output; see `open_output`.
+    """Process lines of `input`, and write the results of each chunk; see `open_output`.
 
-    A `LineReader` continues after the lines that an earlier run has processed. `progress` is called
-    with the number of lines that were read so far.
+    `run` maps the texts of several lines, or of each of two files, to their outcomes.
+    `output_lines` maps a line with its outcome to lines of the output, whose format is `records`. A
+    `LineReader` continues after the lines that an earlier run has processed.
     """
     source = lines if isinstance(lines, LineReader) else None
     done = output.done if isinstance(output, OutputFile) else UnfinishedRun({})
     if source and done.lines:
         source.skip(done.lines, done.sha256)
     begun = bool(done.lines)
-    with open_output(output) as out:
-        for chunk in process_lines(lines, job.run, on_error, earlier=(done.total, done.bad)):
-            texts = list(itertools.chain.from_iterable(map(job.output_lines, chunk.lines)))
-            if not begun and (chunk.lines or chunk.bad):
-                if job.records.output_header is not None:
-                    texts.insert(0, job.records.output_header)
+    progress_shown = progress_bar(input, output, done.lines, quiet)
+    with progress_shown as progress, open_output(output) as out:
+        chunks = process_lines(lines, run, on_error, earlier=(done.total, done.bad))
+        for chunk, bad, total, is_complete in chunks:
+            texts = list(itertools.chain.from_iterable(map(output_lines, chunk)))
+            if not begun and (chunk or bad):
+                if records.output_header is not None:
+                    texts.insert(0, records.output_header)
                 begun = True
             if isinstance(out, OutputFile):
-                if texts or chunk.bad:  # otherwise, do not replace the files of an earlier run
-                    out.write(texts, chunk.bad)
-                if chunk.complete and source:
-                    out.commit(source.lines, source.sha256, chunk.total)
+                if texts or bad:  # otherwise, do not replace the files of an earlier run
+                    out.write(texts, bad)
+                if is_complete and source:
+                    out.commit(source.lines, source.sha256, total)
             else:
                 for text in texts:
                     print_line(text, out)
-            progress(source.lines if source else chunk.total)
+            progress(source.lines if source else total)
 
 
 def process_lines(
@@ -122,33 +106,43 @@ def process_lines(
     on_error: BadLines,
     chunk_size: int = CHUNK,
     earlier: tuple[int, int] = (0, 0),
-) -> Iterator[Chunk]:
-    """Process lines, and yield them in chunks, each line with its outcome.
+) -> Iterator[tuple[list[Line], list[Line], int, bool]]:
+    """Process lines in chunks.
 
-    `earlier` are the numbers of lines and of bad lines that an earlier run processed.
-
-    Raises:
-        ValueError: if there are no lines; or if a line cannot be processed and `on_error` is
-            `stop`, after the previous lines are processed.
+    Yields the lines of the output with their outcomes, the bad lines, the number of lines of all
+    chunks so far, and False if the command ends with an error after this chunk. `earlier` are the
+    numbers of lines and of bad lines that an earlier run processed.
     """
     count, bad_count = earlier
-    for chunk_lines, complete in _chunks(lines, on_error, chunk_size):
-        waiting = [line for line in chunk_lines if not line.reason]
+    lines = iter(lines)
+    failure: Exception | None = None
+    while failure is None:
+        chunk: list[Line] = []
+        try:
+            for line in itertools.islice(lines, chunk_size):
+                if line.reason and on_error is BadLines.STOP:
+                    raise ValueError(line.problem)
+                chunk.append(line)
+        except (OSError, ValueError) as error:
+            failure = error
+        if not chunk:
+            break
+        waiting = [line for line in chunk if not line.reason]
         columns = zip(*(line.texts for line in waiting), strict=True)
         outcomes = iter(run(*columns) if waiting else [])
-        done = [
-            line if line.reason else line._replace(outcome=next(outcomes)) for line in chunk_lines
-        ]
+        done = [line if line.reason else line._replace(outcome=next(outcomes)) for line in chunk]
         bad = [line for line in done if line.reason]
         if bad and on_error is BadLines.STOP:
-            yield Chunk(done[: done.index(bad[0])], [], count, complete=False)
+            yield done[: done.index(bad[0])], [], count, False
             raise ValueError(bad[0].problem)
         for line in bad:
             print_line(line.problem)
         count += len(done)
         bad_count += len(bad)
         output = [line for line in done if not line.reason or on_error is BadLines.BLANK]
-        yield Chunk(output, bad, count, complete)
+        yield output, bad, count, failure is None
+    if failure:
+        raise failure
     if bad_count:
         action = "left out" if on_error is BadLines.SKIP else "left blank"
         print_line(f"{bad_count:,} of {count:,} lines could not be processed and were {action}.")
@@ -156,88 +150,92 @@ def process_lines(
         raise ValueError("input: expected one sentence per line, got no lines.")
 
 
-def _chunks(
-    lines: Iterable[Line], on_error: BadLines, size: int
-) -> Iterator[tuple[list[Line], bool]]:
-    """Yield lists of at most `size` lines, and whether each list is complete.
+def json_lines(values: Callable[[Line], dict[str, Any]]) -> Callable[[Line], list[str]]:
+    """Return a format of the output: for each line, its values or its problem as JSON."""
 
-    A list is incomplete if it ends before a line that stops the command, or before a read error.
-    """
-    chunk: list[Line] = []
-    try:
-        for line in lines:
-            if line.reason and on_error is BadLines.STOP:
-                raise ValueError(line.problem)
-            chunk.append(line)
-            if len(chunk) == size:
-                yield chunk, True
-                chunk = []
-    except (OSError, ValueError):
-        if chunk:
-            yield chunk, False
-        raise
-    if chunk:
-        yield chunk, True
+    def output_lines(line: Line) -> list[str]:
+        result = {"error": line.problem} if line.reason else values(line)
+        return [json.dumps(result, ensure_ascii=False)]
+
+    return output_lines
 
 
-def translation_job(
-    translator: "BaseTranslator",
-    prefix: str | None,
-    settings: dict[str, Any],
-    records: Texts | None = None,
-    as_json: bool = False,
-) -> Job:
-    """Return a job that writes translations as text or JSON, or with `n_best` all hypotheses."""
-    check_texts([prefix or ""], "--prefix")
-    output_records = records or Texts()
-
-    def translate(texts: list[str]) -> Sequence[Any]:
-        prefixes = [prefix] * len(texts) if prefix else None
-        return translator.try_translate(texts, prefixes=prefixes, **settings)
-
-    def translation_line(line: Line) -> Iterator[str]:
-        text = None if line.reason else line.outcome.text
-        yield output_records.result_line(line.record, text, line.problem)
-
-    text_format = _hypothesis_lines if settings.get("n_best", 1) > 1 else translation_line
-    return Job(translate, _translation_json if as_json else text_format, output_records)
-
-
-def _translation_json(line: Line) -> Iterator[str]:
-    if line.reason:
-        yield json_line(error=line.problem)
-    else:
-        yield json_line(**{**_translation_values(line.outcome), "source": line.texts[0]})
-
-
-def _translation_values(translation: "Translation") -> dict[str, Any]:
-    """Return the values of a translation for JSON."""
-    values: dict[str, Any] = {
-        "source": translation.source,
-        "translation": translation.text,
-        "hypotheses": [
-            {"text": hypothesis.text, "score": round(hypothesis.score, 6)}
-            for hypothesis in translation.hypotheses
-        ],
-    }
-    if translation.confidence is not None:
-        values["confidence"] = round(translation.confidence, 4)
-    if translation.sentences:
-        values["sentences"] = [_translation_values(part) for part in translation.sentences]
-    if translation.kept_characters:
-        values["kept_characters"] = translation.kept_characters
-    return values
-
-
-def _hypothesis_lines(line: Line) -> Iterator[str]:
-    """Yield the hypotheses in the n-best format of Moses and Marian: NUMBER ||| TEXT ||| SCORE."""
-    if line.reason:
-        yield f"{line.number - 1} |||  ||| nan"
+def check_output(output: Path | None, force: bool) -> None:
+    """Refuse an output that exists, except a pipe or a device, before any work."""
+    check_compression(output)
+    if output is not None and output.is_dir():
+        raise ValueError(f"output: expected a file, got the folder {output}; name a file in it.")
+    if output is None or force:
         return
-    for hypothesis in line.outcome.hypotheses:
-        yield f"{line.number - 1} ||| {one_line(hypothesis.text)} ||| {hypothesis.score:.6f}"
+    if done := unfinished_run(output):
+        raise ValueError(
+            f"--output: expected no unfinished run, got an unfinished run for {output} after "
+            f"{done.lines:,} lines of its input; continue it with `translate --resume`, or start "
+            "again with --force."
+        )
+    # A link may lead to a pipe or a device.
+    if output.is_file() or (output.is_symlink() and not output.exists()):
+        raise ValueError(
+            f"--output: expected a new file, got {output}, which exists; give another name, or "
+            "--force to replace it."
+        )
 
 
-def json_line(**values: Any) -> str:
-    """Return values as a line of JSON."""
-    return json.dumps(values, ensure_ascii=False)
+def is_resumable(input: Path | None, output: Path | None) -> bool:
+    """Return whether a run reads a file and writes a file."""
+    return (
+        input is not None
+        and input.is_file()
+        and output is not None
+        and (output.is_file() or not os.path.lexists(output))
+    )
+
+
+def nothing_to_resume(input: Path | None, output: Path | None, resume: bool, force: bool) -> bool:
+    """Return whether a run with `resume` is already complete, and check its output."""
+    if resume and not is_resumable(input, output):
+        raise ValueError(
+            "--resume: expected --input and --output with the names of files; give both."
+        )
+    if not resume or output is None:
+        check_output(output, force)
+        return False
+    check_compression(output)
+    complete = unfinished_run(output) is None and output.is_file()
+    if complete:
+        print_line(
+            f"{output} exists, and no run is unfinished: nothing to do. --force starts again."
+        )
+    return complete
+
+
+@contextlib.contextmanager
+def open_output(output: OutputFile | Path | None) -> Iterator[OutputFile | TextIO]:
+    """Open standard output, a pipe or a device, or another path as an `OutputFile`.
+
+    After an error, Ctrl-C or SIGTERM, a file is unchanged, and a message names the file that
+    contains the finished lines.
+    """
+    if output is None:
+        yield sys.stdout
+        return
+    if isinstance(output, Path) and output.exists() and not output.is_file():  # pipe or device
+        with output.open("w", encoding="utf-8") as file:
+            yield file
+        return
+    out = output if isinstance(output, OutputFile) else OutputFile(output)
+    # SIGTERM raises `SystemExit`, with the status that a shell reports for the signal.
+    previous = signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
+    try:
+        with out:
+            yield out
+    except BaseException:
+        if count := out.done.written:
+            lines = "1 finished line" if count == 1 else f"{count:,} finished lines"
+            message = f"{out.partial} has the {lines}; {out.path} was not written."
+            if out.committed:
+                message += f" --resume continues after line {out.committed:,} of the input."
+            print_line(message)
+        raise
+    finally:
+        signal.signal(signal.SIGTERM, previous)

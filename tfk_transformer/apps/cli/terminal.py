@@ -1,25 +1,41 @@
-"""Text on terminals: the texts of users and of files must not control the terminal."""
+"""What the commands show: lines, reports, warnings, and their progress.
+
+Texts of users and of files must not control the terminal. The library prints nothing. It logs its
+steps (INFO) and the texts of each batch (DEBUG, with `done` and `total`), which appear on standard
+error if it is a terminal.
+"""
 
 import contextlib
 import json
+import logging
+import os
 import shlex
 import subprocess
 import sys
+import time
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO, cast
 
+from tfk_transformer.apps.cli.arguments import check_new_folder
+from tfk_transformer.atomic_write import lock
 from tfk_transformer.config.words import escape_controls
+from tfk_transformer.formats.compression import count_lines
+from tfk_transformer.runtime_environment import load_tensorflow
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.progress import Progress, ProgressColumn
+
+LIBRARY = logging.getLogger("tfk_transformer")
 
 
 def print_line(line: str, file: TextIO | None = None, end: str = "\n") -> None:
-    """Print a line at once; on a terminal and in messages, without control characters.
+    """Print a line at once, by default to standard error.
 
-    Pipes and files get the line unchanged. Without a file, the line goes to standard error, for
-    messages.
+    Terminals and standard error get it without control characters, pipes and files unchanged.
     """
     file = file or sys.stderr
     if file is sys.stderr or file.isatty():
@@ -28,11 +44,8 @@ def print_line(line: str, file: TextIO | None = None, end: str = "\n") -> None:
 
 
 def console(stderr: bool = False) -> "Console":
-    """Return a console for the texts of users and of files: without markup, controls escaped.
-
-    Rich is imported only by the commands that print with it.
-    """
-    from rich.console import Console
+    """Return a console for the texts of users and of files: without markup, controls escaped."""
+    from rich.console import Console  # only for the commands that print with it
     from rich.text import Text
 
     class EscapingConsole(Console):
@@ -45,7 +58,7 @@ def console(stderr: bool = False) -> "Console":
 
 
 def print_report(report: Mapping[str, Any], lines: Iterable[Any], as_json: bool) -> None:
-    """Print the result of a command as a JSON object, or as lines or tables for people."""
+    """Print the result of a command as JSON, or as lines or tables for people."""
     if as_json:
         print(json.dumps(report, indent=2))
         return
@@ -54,7 +67,7 @@ def print_report(report: Mapping[str, Any], lines: Iterable[Any], as_json: bool)
 
 
 def command_line(words: Sequence[str]) -> str:
-    """Return words as a line that the system's shell reads as these words."""
+    """Quote words for the system's shell."""
     return subprocess.list2cmdline(words) if sys.platform == "win32" else shlex.join(words)
 
 
@@ -73,3 +86,146 @@ def plain_warnings(category: type[Warning]) -> Iterator[None]:
         warnings.simplefilter("always", category)
         warnings.showwarning = cast(Any, show)
         yield
+
+
+@contextlib.contextmanager
+def progress_bar(
+    input: Path | None, output: object, done: int, quiet: bool
+) -> Iterator[Callable[[int], None]]:
+    """Show the lines per second and the time left, unless the output is printed to a terminal.
+
+    The lines of `input` are the total, of which an earlier run has read `done`. Yields a function
+    that takes the number of lines that were read so far.
+    """
+    printed = output is None and (input is None or sys.stdout.isatty())
+    if quiet or printed or not sys.stderr.isatty():
+        yield lambda lines: None
+        return
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
+
+    total = None
+    with contextlib.suppress(OSError, ValueError):  # reported with its line when the file is read
+        # Counting lines takes a thousandth of the time that their translation takes.
+        total = count_lines(input) if input is not None and input.is_file() else None
+    start = time.monotonic()
+    read = done
+    columns = (TextColumn("lines  {task.fields[pace]} "), TimeElapsedColumn())
+    with _bar(BarColumn(), MofNCompleteColumn(), *columns) as bar:
+        task = bar.add_task("", total=total, completed=done, pace="")
+
+        def show(lines: int) -> None:
+            speed = pace(lines - done, time.monotonic() - start, total and total - lines)
+            bar.update(task, completed=lines, pace=speed)
+
+        def update(lines: int) -> None:
+            nonlocal read
+            read = lines
+            show(lines)
+
+        def show_batch(record: logging.LogRecord) -> None:
+            if hasattr(record, "done"):
+                show(read + record.done)
+
+        with _log_passed_to(show_batch):
+            yield update
+
+
+@contextlib.contextmanager
+def steps(quiet: bool, verbose: bool) -> Iterator[Callable[[str], None]]:
+    """Show the steps that the library logs, and those that the yielded function begins.
+
+    A terminal shows the current step and its number of texts. With `verbose`, each step is printed
+    with the time since the start.
+    """
+    if quiet or not (verbose or sys.stderr.isatty()):
+        yield LIBRARY.info
+        return
+    start = time.monotonic()
+
+    def line(step: str) -> str:
+        return f"{time.monotonic() - start:7.1f} s  {step}"
+
+    if not sys.stderr.isatty():
+
+        def print_logged(record: logging.LogRecord) -> None:
+            if record.levelno >= logging.INFO:
+                print_line(line(record.getMessage()))
+
+        with _log_passed_to(print_logged):
+            yield LIBRARY.info
+        return
+    from rich.progress import SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    ascii_only = not sys.stderr.encoding.lower().startswith("utf")
+    columns = (
+        SpinnerColumn("line" if ascii_only else "dots"),
+        TextColumn("{task.description}", markup=False),
+        TextColumn("{task.fields[count]}"),
+        TimeElapsedColumn(),
+    )
+    with _bar(*columns, transient=True) as bar:
+        task = bar.add_task("", total=None, count="")
+
+        def show(record: logging.LogRecord) -> None:
+            if hasattr(record, "done") and hasattr(record, "total"):
+                bar.update(task, count=f"{record.done:,} of {record.total:,}")
+            elif record.levelno >= logging.INFO:
+                step = escape_controls(record.getMessage())
+                bar.update(task, description=step, count="")
+                if verbose:
+                    bar.console.print(line(step), markup=False)
+
+        with _log_passed_to(show):
+            yield LIBRARY.info
+
+
+@contextlib.contextmanager
+def new_folder(out: Path, quiet: bool, verbose: bool) -> Iterator[Callable[[str], None]]:
+    """Lock a folder that the block writes with TensorFlow; see `steps`."""
+    with lock(out), steps(quiet, verbose) as begin:
+        check_new_folder(out)  # another run may have just ended
+        begin("load TensorFlow")
+        load_tensorflow()
+        yield begin
+
+
+@contextlib.contextmanager
+def _bar(*columns: "ProgressColumn", transient: bool = False) -> "Iterator[Progress]":
+    """Show a bar on the terminal, even while `load_tensorflow` suppresses standard error."""
+    from rich.console import Console
+    from rich.progress import Progress
+
+    with os.fdopen(
+        os.dup(sys.stderr.fileno()), "w", encoding=sys.stderr.encoding, errors=sys.stderr.errors
+    ) as terminal:
+        console = Console(file=terminal, highlight=False, soft_wrap=True)
+        # The bar is drawn on standard error. Standard output may be a file.
+        with Progress(*columns, console=console, redirect_stdout=False, transient=transient) as bar:
+            yield bar
+
+
+@contextlib.contextmanager
+def _log_passed_to(show: Callable[[logging.LogRecord], None]) -> Iterator[None]:
+    """Pass the log records of the library to a function while the block runs."""
+    handler = logging.Handler()
+    handler.emit = show  # type: ignore[assignment,method-assign]
+    level, propagate = LIBRARY.level, LIBRARY.propagate
+    LIBRARY.addHandler(handler)
+    LIBRARY.setLevel(logging.DEBUG)
+    # Packages that an export imports add a handler to the root logger that prints all records.
+    LIBRARY.propagate = False
+    try:
+        yield
+    finally:
+        LIBRARY.removeHandler(handler)
+        LIBRARY.setLevel(level)
+        LIBRARY.propagate = propagate
+
+
+def pace(lines: int, seconds: float, left: int | None) -> str:
+    """Return "250 lines/s, 0:01:12 left" for the lines of this run and those that are left."""
+    if not lines or seconds <= 0:
+        return ""
+    rate = lines / seconds
+    time_left = "" if left is None else f", {timedelta(seconds=round(max(left, 0) / rate))} left"
+    return f"{rate:,.{0 if rate >= 10 else 1}f} lines/s{time_left}"

@@ -43,18 +43,21 @@ class Body(BaseModel):
 AnyBody = TypeVar("AnyBody", bound=Body)
 
 
+class InvalidValue(HTTPException):
+    """A value of a request is missing or wrong, or the model cannot process a text: status 422."""
+
+    def __init__(self, problem: str) -> None:
+        super().__init__(422, problem)
+
+
 async def read_body(
     request: Request, settings: ServerSettings, encodings: Collection[str] = ()
 ) -> bytes:
     """Return the body of a request, decompressed if it has one of `encodings`.
 
     The limit of a body holds before and after decompression. Starlette's own limit has no time-out,
-    and answers in plain text.
-
-    Raises:
-        HTTPException: 415 if the body has another encoding, 413 if it is too large, 408 if it does
-            not arrive in time, 400 if it is malformed.
-        ClientDisconnect: if the client leaves.
+    and answers in plain text. Refusals have status 415 (another encoding), 413 (too large), 408
+    (late) or 400 (malformed).
     """
     encoding = request.headers.get("content-encoding", "").strip().lower()
     if encoding not in ("", "identity", *encodings):
@@ -64,20 +67,19 @@ async def read_body(
             f"{shorten(encoding)}; send the body uncompressed.",
             {"Accept-Encoding": ", ".join(encodings) or "identity"},
         )
+    max_size, limit = settings.max_body, settings.body_timeout
     too_large = HTTPException(
-        413,
-        f"body: expected at most {settings.max_body} bytes, got more; send fewer texts at a time.",
+        413, f"body: expected at most {max_size} bytes, got more; send fewer texts at a time."
     )
     declared = request.headers.get("content-length", "")
-    if declared.isdecimal() and int(declared[:20]) > settings.max_body:
+    if declared.isdecimal() and int(declared[:20]) > max_size:
         raise too_large
     body = bytearray()
-    limit = settings.body_timeout
     try:
         async with asyncio.timeout(limit):
             async for part in request.stream():
                 body += part
-                if len(body) > settings.max_body:
+                if len(body) > max_size:
                     raise too_large
     except TimeoutError:
         raise HTTPException(
@@ -87,7 +89,7 @@ async def read_body(
         ) from None
     if "refusal" in request.scope:  # a part of the body was malformed
         raise request.scope["refusal"]
-    return _decompress(body, encoding, settings.max_body) if encoding in encodings else bytes(body)
+    return _decompress(body, encoding, max_size) if encoding in encodings else bytes(body)
 
 
 def _decompress(body: bytes | bytearray, encoding: str, max_size: int) -> bytes:
@@ -124,8 +126,8 @@ def parse_body(model: type[AnyBody], body: bytes) -> AnyBody:
         f"{'.'.join(map(str, item['loc'])) or 'the body'}: {item['msg']}"
         for item in problems[:MAX_BODY_PROBLEMS]
     )
-    raise HTTPException(
-        422, f"body: expected the fields that /docs shows, got errors ({named}); correct them."
+    raise InvalidValue(
+        f"body: expected the fields that /docs shows, got errors ({named}); correct them."
     )
 
 
@@ -143,23 +145,23 @@ def to_json(content: Any) -> str:
 
 
 def _strict(value: Any) -> Any:
-    """Replace the numbers that JSON cannot represent."""
     if isinstance(value, dict):
         return {name: _strict(item) for name, item in value.items()}
     if isinstance(value, list):
         return [_strict(item) for item in value]
-    if isinstance(value, float) and math.isnan(value):
-        return "NaN"
-    if isinstance(value, float) and math.isinf(value):
-        return "Infinity" if value > 0 else "-Infinity"
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
     return value
 
 
-async def answer_http_error(request: Request, error: Exception) -> Response:
-    """Answer a refused request with {"error": reason}.
+def check_maximum(name: str, value: int, maximum: int, remedy: str, unit: str = "") -> None:
+    """Refuse a value that is larger than a limit of the server."""
+    if value > maximum:
+        raise InvalidValue(f"{name}: expected at most {maximum}{unit}, got {value}; {remedy}.")
 
-    The reason is one line: the expected value, the received value, the remedy.
-    """
+
+async def answer_http_error(request: Request, error: Exception) -> Response:
+    """Answer a refused request with the reason: expected value, received value, remedy."""
     assert isinstance(error, HTTPException)
     reason = error.detail
     if reason == HTTPStatus(error.status_code).phrase:  # an error of Starlette: no route

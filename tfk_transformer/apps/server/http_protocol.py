@@ -22,16 +22,7 @@ HEADER_OVERHEAD = 4  # bytes of ": " and the end of the line
 LINGER = 2  # seconds in which a refused client can read the answer
 
 
-def limited_protocol(settings: ServerSettings) -> type[asyncio.Protocol]:
-    """Return the protocol of a server with these settings."""
-
-    class ConfiguredProtocol(LimitedProtocol):
-        limits = settings
-
-    return ConfiguredProtocol
-
-
-class PipelineFlow(FlowControl):
+class _PipelineFlow(FlowControl):
     """Flow control that does not read while the requests `waiting` wait for earlier answers."""
 
     def __init__(self, transport: asyncio.Transport, waiting: Sized) -> None:
@@ -39,16 +30,14 @@ class PipelineFlow(FlowControl):
         self._waiting = waiting
 
     def resume_reading(self) -> None:
-        """Read from the connection, unless requests wait."""
         if not self._waiting:
             super().resume_reading()
 
 
-class LingeringTransport(asyncio.Transport):
+class _LingeringTransport(asyncio.Transport):
     """A connection that is closed some time after an answer.
 
-    Until then the protocol discards what the client sends. Otherwise the connection would be
-    reset, and the client could not read the answer.
+    Until then the protocol discards what the client sends: a reset would lose the answer.
     """
 
     def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
@@ -57,15 +46,12 @@ class LingeringTransport(asyncio.Transport):
         self._loop = loop
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
-        """Send a part of the answer."""
         self._transport.write(data)
 
     def is_closing(self) -> bool:
-        """Return whether the connection ends."""
         return self._transport.is_closing()
 
     def close(self) -> None:
-        """Close the connection later."""
         self._loop.call_later(LINGER, self._transport.close)
 
 
@@ -96,7 +82,7 @@ class LimitedProtocol(HttpToolsProtocol):
         """Begin to read."""
         super().connection_made(transport)
         self._departure = self.loop.create_future()
-        self.flow = PipelineFlow(transport, self.pipeline)
+        self.flow = _PipelineFlow(transport, self.pipeline)
         self._start_head_timer()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -207,29 +193,22 @@ class LimitedProtocol(HttpToolsProtocol):
         self._refused = True
         self._unparsed = memoryview(b"")
         self._stop_head_timer()
-        if self._in_head or self.cycle is None or not self.cycle.more_body:
-            self._refuse_head(refusal)
-        elif self.cycle.response_complete:
+        in_body = not self._in_head and self.cycle is not None and self.cycle.more_body
+        if in_body and self.cycle.response_complete:
             self.transport.close()
-        else:
-            # The application is waiting for the body, or will.
-            self.cycle.scope["refusal"] = refusal  # type: ignore[typeddict-unknown-key]
-            self._close_after_answer()
+            return
+        if not in_body:  # add a request that the application refuses, after the earlier requests
+            super().on_message_begin()
+            self._in_head = False
+            self.url = b"/"
+            super().on_headers_complete()
+            self.scope |= {"method": "", "path": "*"}  # type: ignore[typeddict-item]
+        self.cycle.scope["refusal"] = refusal  # type: ignore[typeddict-unknown-key]
+        self.cycle.keep_alive = False
+        self.cycle.transport = _LingeringTransport(self.transport, self.loop)
+        if in_body:  # the application is waiting for the body, or will
             self.cycle.more_body = False
             self.cycle.message_event.set()
-
-    def _refuse_head(self, refusal: HTTPException) -> None:
-        """Add a request that the application refuses, after the earlier requests."""
-        super().on_message_begin()
-        self._in_head = False
-        self.url = b"/"
-        super().on_headers_complete()
-        self.scope |= {"method": "", "path": "*", "refusal": refusal}  # type: ignore[typeddict-item]
-        self._close_after_answer()
-
-    def _close_after_answer(self) -> None:
-        self.cycle.keep_alive = False
-        self.cycle.transport = LingeringTransport(self.transport, self.loop)
 
     # Time limits.
     def _start_head_timer(self) -> None:

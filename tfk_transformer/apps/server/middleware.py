@@ -14,145 +14,98 @@ from starlette.routing import Route, Router
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from tfk_transformer.apps.server.bodies import answer_failure, answer_http_error
-from tfk_transformer.apps.server.monitoring import Metrics, error_fields, log_event
+from tfk_transformer.apps.server.monitoring import ServerState, error_fields, log_event
 from tfk_transformer.apps.server.settings import ServerSettings
 
 METHODS = ("GET", "POST", "PUT", "DELETE", "HEAD", "OPTIONS", "PATCH")
 # Paths without API key. Clients of LibreTranslate list the languages before they send a key.
-OPEN = (
-    "/",
-    "/docs",
-    "/frontend/settings",
-    "/health",
-    "/languages",
-    "/openapi.json",
-    "/v2/health/live",
-    "/v2/health/ready",
-)
-MONITORING = (*OPEN, "/metrics")  # paths that are served while the server drains
+OPEN = {"/", "/docs", "/frontend/settings", "/health", "/languages", "/openapi.json"}
+OPEN |= {"/v2/health/live", "/v2/health/ready"}
+MONITORING = {*OPEN, "/metrics"}  # paths that are served while the server drains
 CLIENT_LEFT = 499  # the status in the log of a request whose client left before its answer
 KEY_IN_BODY = ("/translate", "/detect")  # paths whose bodies may contain the API key
 
 
-class Lifecycle:
-    """The state of the server between start and end."""
-
-    def __init__(self) -> None:
-        self.draining = False
-        self.in_flight = 0  # requests, except to the paths of MONITORING
-
-
-class RequestRecord:
-    """The values of a request that are logged."""
-
-    def __init__(self) -> None:
-        self.started = time.perf_counter()
-        self.status = 500
-        self.texts = 0
-
-
 def with_middleware(
-    routes: Sequence[Route],
-    settings: ServerSettings,
-    metrics: Metrics,
-    lifecycle: Lifecycle,
-    *,
-    origins: Collection[str] = (),
-    root_path: str = "",
+    routes: Sequence[Route], settings: ServerSettings, state: ServerState
 ) -> ASGIApp:
-    """Return the application of routes, with the key, the log and the metrics of the server.
-
-    Pages of `origins` may read the answers. Requests may have `root_path`, at which a proxy serves
-    the application, before the paths of the routes.
-    """
+    """Return the application of routes, with the key, the log and the metrics of the server."""
     app = Starlette(
         exception_handlers={HTTPException: answer_http_error, Exception: answer_failure}
     )
     app.state.model_name = settings.name
     # Inside the exception handlers, which answer the requests that this middleware refuses.
-    access = Middleware(_with_access_checks, settings, lifecycle)
+    access = Middleware(_with_access_checks, settings, state)
     app.router = Router(routes, redirect_slashes=False, middleware=[access])
     shared: ASGIApp = app
-    if origins:  # outside the exception handlers, so that pages can read refusals too
-        shared = CORSMiddleware(app, origins, allow_methods=["GET", "POST"], allow_headers=["*"])
+    if settings.allow_origin:  # outside the exception handlers: pages can read refusals too
+        shared = CORSMiddleware(
+            app, settings.allow_origin, allow_methods=["GET", "POST"], allow_headers=["*"]
+        )
     paths = frozenset(route.path for route in routes)
-    return _with_records(shared, paths, metrics, lifecycle, root_path)
+    return _with_records(shared, paths, state, settings.root_path or "")
 
 
 def _with_records(
-    app: ASGIApp, paths: Collection[str], metrics: Metrics, lifecycle: Lifecycle, root_path: str
+    app: ASGIApp, paths: Collection[str], state: ServerState, root_path: str
 ) -> ASGIApp:
-    """Add a `RequestRecord` to each request, and write it to the log and the metrics."""
+    """Write each request to the log and the metrics, with the number `scope["texts"]`."""
 
     async def serve(scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await app(scope, receive, send)
-            return
-        record = scope["record"] = RequestRecord()
+        started = time.perf_counter()
+        status = 500
+        scope["texts"] = 0
         # Some proxies remove the path from requests, and others keep it.
         if f"{scope['path']}/".startswith(f"{root_path}/"):
             scope["path"] = scope["path"].removeprefix(root_path) or "/"
 
         async def send_and_record(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                record.status = message["status"]
+            nonlocal status
+            status = message.get("status", status)
             await send(message)
 
-        count(change := int(scope["path"] not in MONITORING))
+        change = int(scope["path"] not in MONITORING)
+        state.in_flight += change
         try:
             await app(scope, receive, send_and_record)
         except ClientDisconnect:
-            record.status = CLIENT_LEFT  # instead of 500, the status of an error of the server
+            status = CLIENT_LEFT  # instead of 500, the status of an error of the server
         except Exception as error:  # Starlette raises it again after the answer
-            log_event("failure", logging.ERROR, error_fields(error))
+            log_event("failure", error_fields(error), logging.ERROR)
         finally:
-            count(-change)
+            state.in_flight -= change
             # Unknown names may contain anything.
             path = scope["path"] if scope["path"] in paths else "(unknown)"
             method = scope["method"] if scope["method"] in METHODS else "(unknown)"
-            _write_record(record, method, path, metrics)
-
-    def count(change: int) -> None:
-        lifecycle.in_flight += change
-        metrics.in_flight.inc(change)
+            seconds = time.perf_counter() - started
+            state.requests.labels(method, path, status).inc()
+            state.seconds.labels(path).observe(seconds)
+            state.texts.inc(scope["texts"])
+            values = {"method": method, "path": path, "status": status}
+            values |= {"milliseconds": round(1000 * seconds, 1), "texts": scope["texts"]}
+            log_event("request", values)
 
     return serve
 
 
-def _write_record(record: RequestRecord, method: str, path: str, metrics: Metrics) -> None:
-    seconds = time.perf_counter() - record.started
-    metrics.requests.labels(method, path, record.status).inc()
-    metrics.seconds.labels(path).observe(seconds)
-    metrics.texts.inc(record.texts)
-    values = {
-        "method": method,
-        "path": path,
-        "status": record.status,
-        "milliseconds": round(1000 * seconds, 1),
-        "texts": record.texts,
-    }
-    log_event("request", values=values)
-
-
-def _with_access_checks(app: ASGIApp, settings: ServerSettings, lifecycle: Lifecycle) -> ASGIApp:
+def _with_access_checks(app: ASGIApp, settings: ServerSettings, state: ServerState) -> ASGIApp:
     """Refuse malformed requests, requests while the server drains, and those without the key."""
 
     async def serve(scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http":
-            if "refusal" in scope:
-                raise scope["refusal"]
-            if lifecycle.draining and scope["path"] not in MONITORING:
-                raise HTTPException(
-                    503,
-                    "server: expected a server that accepts requests, got a server that is "
-                    "shutting down; send the request again.",
-                    {"Retry-After": "1", "Connection": "close"},
-                )
-            if scope["path"] not in OPEN:
-                key = header_key(Request(scope))
-                # A wrong key in the header is refused before the body is read.
-                if key or scope["path"] not in KEY_IN_BODY:
-                    check_key(settings, key)
+        if "refusal" in scope:
+            raise scope["refusal"]
+        if state.draining and scope["path"] not in MONITORING:
+            raise HTTPException(
+                503,
+                "server: expected a server that accepts requests, got a server that is "
+                "shutting down; send the request again.",
+                {"Retry-After": "1", "Connection": "close"},
+            )
+        if scope["path"] not in OPEN:
+            key = header_key(Request(scope))
+            # A wrong key in the header is refused before the body is read.
+            if key or scope["path"] not in KEY_IN_BODY:
+                check_key(settings, key)
         await app(scope, receive, send)
 
     return serve
@@ -166,13 +119,10 @@ def header_key(request: Request) -> str:
 
 
 def check_key(settings: ServerSettings, key: str) -> None:
-    """Refuse a request whose key is not the API key with status 401.
-
-    The time of the comparison does not depend on where the keys differ.
-    """
-    if settings.api_key is None:
-        return
-    if not hmac.compare_digest(key.encode(), settings.api_key.get_secret_value().encode()):
+    """Refuse a wrong key, in a time that does not depend on where it differs from the right one."""
+    if settings.api_key is not None and not hmac.compare_digest(
+        key.encode(), settings.api_key.get_secret_value().encode()
+    ):
         raise HTTPException(
             401,
             "API key: expected the server's key, got no key or a wrong key; send the header "

@@ -6,7 +6,6 @@ import logging
 import sys
 import traceback
 from collections.abc import Mapping
-from types import MappingProxyType
 
 from prometheus_client import (
     CollectorRegistry,
@@ -22,18 +21,18 @@ BATCH_SIZE_BUCKETS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 LOG = logging.getLogger("tfk_transformer.apps.server")
 
 
-class Metrics:
-    """The metrics of one server."""
+class ServerState:
+    """The state of a server between start and end, and its metrics."""
 
     def __init__(self) -> None:
+        self.draining = False
+        self.in_flight = 0  # requests, except to the paths that a draining server answers
         self.registry = registry = CollectorRegistry()
         ProcessCollector(registry=registry)
         PlatformCollector(registry=registry)
+        labels = ["method", "path", "status"]
         self.requests = Counter(
-            "tfk_requests",
-            "Requests that were answered.",
-            ["method", "path", "status"],
-            registry=registry,
+            "tfk_requests", "Requests that were answered.", labels, registry=registry
         )
         self.seconds = Histogram(
             "tfk_request_seconds",
@@ -47,20 +46,15 @@ class Metrics:
             "tfk_batch_texts", "Texts in a batch.", buckets=BATCH_SIZE_BUCKETS, registry=registry
         )
         self.queue_texts = Gauge("tfk_queue_texts", "Texts that wait.", registry=registry)
-        self.in_flight = Gauge(
+        Gauge(
             "tfk_requests_in_flight", "Requests that are not answered yet.", registry=registry
-        )
+        ).set_function(lambda: self.in_flight)
 
 
-class JsonLines(logging.Formatter):
-    """Formats a record as one line of JSON.
-
-    The line has the type and the stack of an exception, but not its message, which may contain
-    texts.
-    """
+class _JsonLines(logging.Formatter):
+    """Formats a record as one line of JSON, without the message of an error: it may have texts."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return the line of a record."""
         time = datetime.datetime.fromtimestamp(record.created, datetime.UTC)
         values = {
             "time": time.isoformat(timespec="milliseconds"),
@@ -75,17 +69,15 @@ class JsonLines(logging.Formatter):
 
 def error_fields(error: BaseException) -> dict[str, object]:
     """Return the type of an exception and its last stack frames."""
-    frames = [
-        f"{frame.filename}:{frame.lineno} {frame.name}"
-        for frame in traceback.extract_tb(error.__traceback__)
-    ]
-    return {"error": type(error).__name__, "places": frames[-8:]}
+    frames = traceback.extract_tb(error.__traceback__)[-8:]
+    places = [f"{frame.filename}:{frame.lineno} {frame.name}" for frame in frames]
+    return {"error": type(error).__name__, "places": places}
 
 
 def configure_log() -> None:
     """Write this log and the warnings of the HTTP server to standard output, as lines of JSON."""
     handler = logging.StreamHandler(sys.stdout)
-    handler.setFormatter(JsonLines())
+    handler.setFormatter(_JsonLines())
     levels = {LOG.name: logging.INFO, "uvicorn": logging.WARNING, "asyncio": logging.ERROR}
     for name, level in levels.items():
         logger = logging.getLogger(name)
@@ -94,8 +86,6 @@ def configure_log() -> None:
         logger.setLevel(level)
 
 
-def log_event(
-    name: str, level: int = logging.INFO, values: Mapping[str, object] = MappingProxyType({})
-) -> None:
+def log_event(name: str, values: Mapping[str, object], level: int = logging.INFO) -> None:
     """Log an event with its values."""
     LOG.log(level, name, extra={"values": values})

@@ -41,8 +41,7 @@ class DescribedRoute(Route):
     """A route with one method, and its OpenAPI description. GET includes HEAD.
 
     The name and the docstring of the endpoint are part of the description, `operation`. `schemas`
-    contains the schemas that the body refers to, by name. By default, `errors` are all statuses
-    with a body, and 401, 500 and 503 without. `responses` describes further responses, by status.
+    contains the schemas that the body refers to, by name.
     """
 
     def __init__(
@@ -60,7 +59,7 @@ class DescribedRoute(Route):
         self.method = method
         self.methods = {"GET", "HEAD"} if method == "GET" else {method}
         if errors is None:
-            errors = (401, 500, 503) if body is None else tuple(REASONS)
+            errors = (401, 500, 503) if body is None else [*REASONS]
         self.operation: dict[str, Any] = {
             "summary": self.name.replace("_", " ").title(),
             "description": endpoint.__doc__,
@@ -79,10 +78,8 @@ class DescribedRoute(Route):
             self.operation["requestBody"] = {"required": True, "content": content}
 
 
-def openapi_page(
-    protocols: Mapping[str, Sequence[DescribedRoute]], root_path: str
-) -> dict[str, Any]:
-    """Return the OpenAPI description of the routes of each protocol."""
+def openapi_page(protocols: Mapping[str, Sequence[DescribedRoute]], url: str) -> dict[str, Any]:
+    """Return the OpenAPI description of the routes of each protocol, relative to `url`."""
     schemas: dict[str, Any] = {"ErrorAnswer": ERROR_SCHEMA}
     paths: dict[str, Any] = {}
     for protocol, routes in protocols.items():
@@ -93,7 +90,7 @@ def openapi_page(
     return {
         "openapi": "3.1.0",
         "info": {"title": "tfk-transformer", "version": __version__},
-        "servers": [{"url": root_path or "/"}],
+        "servers": [{"url": url}],
         "paths": paths,
         "components": {"schemas": schemas},
     }

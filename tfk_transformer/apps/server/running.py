@@ -4,7 +4,6 @@ import gc
 import itertools
 import socket
 import time
-from collections.abc import Callable
 from types import FrameType
 from typing import TYPE_CHECKING
 
@@ -16,9 +15,9 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from tfk_transformer.apps.server.bodies import answer
-from tfk_transformer.apps.server.http_protocol import limited_protocol
-from tfk_transformer.apps.server.middleware import Lifecycle, with_middleware
-from tfk_transformer.apps.server.monitoring import Metrics, configure_log, log_event
+from tfk_transformer.apps.server.http_protocol import LimitedProtocol
+from tfk_transformer.apps.server.middleware import with_middleware
+from tfk_transformer.apps.server.monitoring import configure_log, log_event
 from tfk_transformer.apps.server.protocols.libre_translate import libre_translate_routes
 from tfk_transformer.apps.server.protocols.open_inference import open_inference_routes
 from tfk_transformer.apps.server.protocols.tf_serving import tf_serving_routes
@@ -26,82 +25,64 @@ from tfk_transformer.apps.server.protocols.web_pages import docs_page, start_pag
 from tfk_transformer.apps.server.routes import DescribedRoute, openapi_page
 from tfk_transformer.apps.server.served_model import ServedModel
 from tfk_transformer.apps.server.settings import ServerSettings
-from tfk_transformer.apps.server.streams import Streams
 from tfk_transformer.inference.base_classifier import BaseClassifier
 from tfk_transformer.inference.base_translator import BaseTranslator
 
 if TYPE_CHECKING:
-    from tfk_transformer.apps.server.protocols.grpc_server import GrpcServer
+    import grpc
 
 
-def application(
-    served: ServedModel, metrics: Metrics, streams: Streams, lifecycle: Lifecycle
-) -> ASGIApp:
+def application(served: ServedModel) -> ASGIApp:
     """Return the ASGI application of a server."""
 
     async def start(request: Request) -> Response:
         """Show what is served."""
-        return start_page(served, description, request)
+        return start_page(served, protocols, request)
 
-    settings = served.settings
-    root_path = settings.root_path or ""
-    protocols = {
-        "LibreTranslate": [] if served.classifies else libre_translate_routes(served),
-        "Open Inference Protocol": open_inference_routes(served, streams, lifecycle),
-        "TensorFlow Serving": tf_serving_routes(served),
-        "Monitoring": _monitoring_routes(metrics),
-    }
-    description = openapi_page(protocols, root_path)
-    routes = [
-        Route("/", start, methods=["GET"]),
-        Route("/openapi.json", answer(description), methods=["GET"]),
-        Route("/docs", docs_page(settings.name, description), methods=["GET"]),
-        *itertools.chain(*protocols.values()),
-    ]
-    return with_middleware(
-        routes, settings, metrics, lifecycle, origins=settings.allow_origin, root_path=root_path
-    )
-
-
-def _monitoring_routes(metrics: Metrics) -> list[DescribedRoute]:
     async def health(request: Request) -> Response:
         """Confirm that the process works."""
         return answer({"status": "ok"})
 
     async def read_metrics(request: Request) -> Response:
         """Return the metrics in the text format of Prometheus."""
-        return Response(
-            generate_latest(metrics.registry), media_type="text/plain; version=0.0.4; charset=utf-8"
-        )
+        text = generate_latest(served.state.registry)
+        return Response(text, media_type="text/plain; version=0.0.4; charset=utf-8")
 
-    text = {"description": "The metrics.", "content": {"text/plain": {}}}
-    return [
-        DescribedRoute("GET", "/health", health, errors=()),
-        DescribedRoute("GET", "/metrics", read_metrics, errors=(401, 500), responses={200: text}),
+    settings = served.settings
+    responses = {200: {"description": "The metrics.", "content": {"text/plain": {}}}}
+    protocols = {} if served.classifies else {"LibreTranslate": libre_translate_routes(served)}
+    protocols |= {
+        "Open Inference Protocol": open_inference_routes(served),
+        "TensorFlow Serving": tf_serving_routes(served),
+        "Monitoring": [
+            DescribedRoute("GET", "/health", health, errors=()),
+            DescribedRoute("GET", "/metrics", read_metrics, errors=(401, 500), responses=responses),
+        ],
+    }
+    description = openapi_page(protocols, settings.root_path or "/")
+    schemas = description["components"]["schemas"]
+    routes = [
+        Route("/", start, methods=["GET"]),
+        Route("/openapi.json", answer(description), methods=["GET"]),
+        Route("/docs", docs_page(settings.name, protocols, schemas), methods=["GET"]),
+        *itertools.chain(*protocols.values()),
     ]
+    return with_middleware(routes, settings, served.state)
 
 
-class DrainingServer(uvicorn.Server):
+class _DrainingServer(uvicorn.Server):
     """A server that answers the accepted requests after SIGTERM or SIGINT, and then ends.
 
-    During at least `delay` seconds after the signal, new requests are refused with status 503. A
-    second signal ends the server immediately. `announce` is called once, when the server handles
-    requests and signals.
+    During at least `drain_delay` seconds after the signal, new requests are refused with status
+    503. A second signal ends the server immediately.
     """
 
-    def __init__(
-        self,
-        config: uvicorn.Config,
-        lifecycle: Lifecycle,
-        delay: float,
-        announce: Callable[[], None],
-        grpc_server: "GrpcServer | None",
-    ) -> None:
+    def __init__(self, config: uvicorn.Config, served: ServedModel, host: str, port: int) -> None:
         super().__init__(config)
-        self._lifecycle = lifecycle
-        self._delay = delay
-        self._announce = announce
-        self._grpc_server = grpc_server
+        self._served = served
+        self._host = f"[{host}]" if ":" in host else host
+        self._port = port
+        self._grpc_server: grpc.aio.Server | None = None
         self._signal_time = 0.0
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
@@ -109,16 +90,21 @@ class DrainingServer(uvicorn.Server):
 
         Uvicorn has already installed its signal handlers. Before that, a signal ends the process.
         """
-        if self._grpc_server:
-            await self._grpc_server.start()
+        settings = self._served.settings
+        values = {"url": f"http://{self._host}:{self._port}", "model": settings.name}
+        if settings.grpc_port is not None:
+            from tfk_transformer.apps.server.protocols import grpc_server  # needs grpcio
+
+            self._grpc_server, values["grpc"] = await grpc_server.start_grpc_server(
+                self._served, self._host, settings.grpc_port
+            )
         await super().startup(sockets)
         gc.collect()
         # Otherwise each full garbage collection visits the objects of all imported packages.
         gc.freeze()
-        self._announce()
+        log_event("listening", values)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Send the last answers, and end."""
         await super().shutdown(sockets)
         if self._grpc_server:
             grace = 0 if self.force_exit else self.config.timeout_graceful_shutdown
@@ -129,19 +115,16 @@ class DrainingServer(uvicorn.Server):
 
         Uvicorn's method would end the process by the signal, with an exit status other than 0.
         """
-        if self._lifecycle.draining:
+        if self._served.state.draining:
             self.should_exit = self.force_exit = True
-        self._lifecycle.draining = True
+        self._served.state.draining = True
         self._signal_time = time.monotonic()
 
     async def on_tick(self, counter: int) -> bool:
         """Return whether to end. Uvicorn calls this method ten times a second."""
         ended = await super().on_tick(counter)
-        if (
-            self._lifecycle.draining
-            and time.monotonic() >= self._signal_time + self._delay
-            and self._lifecycle.in_flight == 0
-        ):
+        drained = time.monotonic() >= self._signal_time + self._served.settings.drain_delay
+        if self._served.state.draining and drained and self._served.state.in_flight == 0:
             self.should_exit = True
         return ended or self.should_exit
 
@@ -149,27 +132,18 @@ class DrainingServer(uvicorn.Server):
 def serve(
     model: BaseTranslator | BaseClassifier, settings: ServerSettings, host: str, port: int
 ) -> None:
-    """Serve a model until SIGTERM or SIGINT.
+    """Serve a translator or a classifier until SIGTERM or SIGINT.
 
-    Args:
-        model: a translator or a classifier.
-        settings: the settings of the server.
-        host: the address to listen on.
-        port: the port, or 0 for any free port. The first line of the log contains it.
-
-    Raises:
-        OSError: if the address cannot be used.
-        ValueError: if the settings do not fit the model.
+    Port 0 is any free port; the first line of the log contains it. OSError: the address cannot be
+    used. ValueError: the settings do not fit the model.
     """
     with _open_socket(host, port) as listener:
         configure_log()
-        metrics = Metrics()
-        lifecycle = Lifecycle()
-        served = ServedModel(model, settings, metrics)
-        streams = Streams(served)
+        served = ServedModel(model, settings)
         config = uvicorn.Config(
-            application(served, metrics, streams, lifecycle),
-            http=limited_protocol(settings),
+            application(served),
+            # Uvicorn calls the class for each connection, without these settings.
+            http=type("ConfiguredProtocol", (LimitedProtocol,), {"limits": settings}),
             ws="none",
             log_config=None,
             access_log=False,
@@ -179,28 +153,12 @@ def serve(
             # are still open after this time are canceled.
             timeout_graceful_shutdown=int(settings.body_timeout + settings.timeout) + 1,
         )
-        address, bound_port = listener.getsockname()[:2]
-        url_host = f"[{address}]" if ":" in address else address
-        grpc_server = None
-        if settings.grpc_port is not None:
-            from tfk_transformer.apps.server.protocols.grpc_server import GrpcServer  # needs grpcio
-
-            grpc_server = GrpcServer(served, metrics, lifecycle, url_host, settings.grpc_port)
-
-        def announce() -> None:
-            values = {"url": f"http://{url_host}:{bound_port}", "model": settings.name}
-            if grpc_server:
-                values["grpc"] = f"{url_host}:{grpc_server.port}"
-            log_event("listening", values=values)
-
+        server = _DrainingServer(config, served, *listener.getsockname()[:2])
         try:
-            DrainingServer(config, lifecycle, settings.drain_delay, announce, grpc_server).run(
-                sockets=[listener]
-            )
+            server.run(sockets=[listener])
         finally:
             served.stop()
-            streams.stop()
-            log_event("stopped")
+            log_event("stopped", {})
 
 
 def _open_socket(host: str, port: int) -> socket.socket:

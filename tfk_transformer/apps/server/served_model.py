@@ -1,16 +1,18 @@
 """The served model: validation of requests, and the batches of all protocols."""
 
 import asyncio
-from collections.abc import Awaitable, Mapping, Sequence
+import functools
+from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar, cast
 
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 
-from tfk_transformer.apps.server.batches.batcher import Batcher
-from tfk_transformer.apps.server.batches.disconnection import while_connected
-from tfk_transformer.apps.server.batches.work import Work, late_answer
-from tfk_transformer.apps.server.monitoring import Metrics
+from tfk_transformer.apps.server.batcher import Batcher
+from tfk_transformer.apps.server.bodies import InvalidValue, check_maximum
+from tfk_transformer.apps.server.monitoring import ServerState
+from tfk_transformer.apps.server.request_queue import Work
 from tfk_transformer.apps.server.settings import ServerSettings
 from tfk_transformer.config.search_settings import own_defaults, resolve_settings, setting_rules
 from tfk_transformer.inference.base_classifier import BaseClassifier
@@ -27,37 +29,52 @@ NO_SCORE = -1e9  # of a missing hypothesis, as in exported files
 SETTING_RULES = setting_rules()
 
 
-class ServedModel:
-    """A model behind a queue.
+async def while_connected(request: Request, work: Awaitable[T]) -> T:
+    """Return the result of `work`; cancel it, and raise ClientDisconnect, if the client leaves.
 
-    Args:
-        model: a translator or a classifier.
-        settings: the settings of the server.
-        metrics: counts the batches.
-
-    Raises:
-        ValueError: if the search settings of the server do not fit the model.
+    The future `departure` in the scope of the request is done when the client leaves. A task that
+    waits for the message http.disconnect would make every request slower.
     """
+    departure: asyncio.Future[None] = request.scope["departure"]
+    task = asyncio.current_task()
+    departed = False
 
-    def __init__(
-        self,
-        model: BaseTranslator | BaseClassifier,
-        settings: ServerSettings,
-        metrics: Metrics,
-    ) -> None:
+    def cancel_work(departure: asyncio.Future[None]) -> None:
+        nonlocal departed
+        departed = task is not None and task.cancel()
+
+    departure.add_done_callback(cancel_work)
+    try:
+        return await work
+    except asyncio.CancelledError:
+        if not departed or task is None:
+            raise
+        task.uncancel()
+        raise ClientDisconnect from None
+    finally:
+        departure.remove_done_callback(cancel_work)
+
+
+class ServedModel:
+    """A model behind a queue."""
+
+    def __init__(self, model: BaseTranslator | BaseClassifier, settings: ServerSettings) -> None:
         self.model: Any = model  # `classifies` determines which methods it has
         self.settings = settings
+        self.state = ServerState()
         self.classifies = isinstance(model, BaseClassifier)
         self._splits = False
         self.calibration: Calibration | None = None  # None: translations have no confidence
         # The defaults of requests: those of the model, and of the server.
         self.search: Mapping[str, Any] = settings.search
+        self.languages = Languages(settings.source_language, settings.target_language)
         if isinstance(model, BaseTranslator):
             self._splits = model.splits_sentences(settings.split_sentences)
             own = own_defaults(model.runtime.rules, model.max_length)
             self.search = {**own, **settings.search}
             self.calibration = model.calibration
-        self.languages = _languages(model, settings)
+            if settings.source_language is None:
+                self.languages = Languages(*[code and short_code(code) for code in model.languages])
         self.language = language_or_english(self.languages.source)
         # The first request would otherwise wait for the model to initialize.
         try:
@@ -66,21 +83,13 @@ class ServedModel:
             raise ValueError(refusal.detail) from None
         for count in (1, settings.max_batch):
             self._run(default, ["a"] * count, [""] * count)
-        self._batcher = Batcher(
-            self._run,
-            observe=metrics.batch_texts.observe,
-            workers=settings.workers,
-            max_batch=settings.max_batch,
-            max_delay=settings.max_delay / 1000,
-            max_queue=settings.max_queue,
-            max_cost=settings.max_cost,
-        )
-        metrics.queue_texts.set_function(lambda: self._batcher.queued)
+        self._stream_threads = ThreadPoolExecutor(settings.max_streams, "streams")
+        self._batcher = Batcher(self._run, settings, self.state.batch_texts.observe)
+        self.state.queue_texts.set_function(lambda: self._batcher.queued)
 
     def _run(
         self, work: Work, texts: Sequence[str], target_texts: Sequence[str]
     ) -> Sequence[Outcome[Any]]:
-        """Run the model on a batch."""
         size = self.settings.max_batch
         if work.task == "classify":
             return self.model.try_classify(texts, batch_size=size)
@@ -93,108 +102,81 @@ class ServedModel:
         return search.translate(sentences)
 
     def work(self, requested: Mapping[str, Any]) -> Work:
-        """Return the work of a request with these search settings.
-
-        Raises:
-            HTTPException: 422 if a setting is unknown or invalid.
-        """
-        if self.classifies and requested:
-            raise HTTPException(
-                422,
-                "settings: expected no search settings for a classifier, got "
-                f"{', '.join(map(repr, requested))}; leave them out.",
-            )
+        """Return the work of a request with these search settings, or refuse them with 422."""
         if self.classifies:
+            if requested:
+                raise InvalidValue(
+                    "settings: expected no search settings for a classifier, got "
+                    f"{', '.join(map(repr, requested))}; leave them out."
+                )
             return Work("classify")
-        settings = self.search_settings(self.search, requested)
-        options = tuple(sorted(settings.items()))
-        return Work("sentences" if self._splits else "translate", options)
+        options = sorted(self.search_settings(self.search, requested).items())
+        return Work("sentences" if self._splits else "translate", tuple(options))
 
     def search_settings(
         self, defaults: Mapping[str, Any], requested: Mapping[str, Any]
     ) -> dict[str, Any]:
-        """Return the search settings of a request, with defaults for the settings that it omits.
-
-        Raises:
-            HTTPException: 422 if a setting is unknown or invalid.
-        """
+        """Return the search settings of a request with defaults, or refuse them with 422."""
         settings = {**defaults, **requested}
         try:
             beam_size = resolve_settings(settings, SETTING_RULES)["beam_size"]
         except ValueError as error:
-            raise HTTPException(422, f"{str(error).removesuffix('.')}; correct it.") from None
-        if beam_size > self.settings.max_beam_size:
-            raise HTTPException(
-                422,
-                f"beam_size: expected at most {self.settings.max_beam_size}, got "
-                f"{beam_size}; choose a smaller one.",
-            )
+            raise InvalidValue(f"{str(error).removesuffix('.')}; correct it.") from None
+        check_maximum("beam_size", beam_size, self.settings.max_beam_size, "choose a smaller one")
         return settings
 
     async def outcomes(
         self, request: Request, work: Work, texts: Sequence[str], target_texts: Sequence[str] = ()
     ) -> list[Outcome[Any]]:
-        """Return the outcome of each text.
-
-        Raises:
-            HTTPException: 422 if a text is invalid, or the model refuses the settings; 504 if the
-                answer is late. See also `Batcher.submit`.
-            ClientDisconnect: if the client leaves before the results.
-        """
-        request.scope["record"].texts = len(texts)
+        """Return the outcome of each text; see also `check`, `submit` and `answer`."""
+        request.scope["texts"] = len(texts)
         self.check(texts)
         self.check(target_texts)
         target_texts = target_texts or [""] * len(texts)
-        client = client_of(request)
         if work.task != "sentences":
-            return await self.answer(request, self.submit(work, texts, target_texts, client))
+            return await self.answer(request, self.submit(request, work, texts, target_texts))
         road = self.model.text_road(texts, target_texts, self.language)
-        return await self.answer(request, self._drive(road, work, client))
+        return await self.answer(request, self._drive(request, work, road))
 
-    async def _drive(self, road: Road[T], work: Work, client: str) -> T:
+    async def _drive(self, request: Request, work: Work, road: Road[T]) -> T:
         """Run the sentences of a road in the batches of all requests, and return its result."""
         sentences, result = advance(road, None)
         if sentences is not None:
-            self._check_sentences(len(sentences.texts))
+            count, maximum = len(sentences.texts), self.settings.max_queue
+            check_maximum("texts", count, maximum, "send several requests", " sentences")
         while sentences is not None:
-            outcomes = await self.submit(work, sentences.texts, sentences.prefixes, client)
+            outcomes = await self.submit(request, work, sentences.texts, sentences.prefixes)
             sentences, result = advance(road, outcomes)
         return cast(T, result)
 
     async def submit(
-        self, work: Work, texts: Sequence[str], target_texts: Sequence[str], client: str
+        self, request: Request, work: Work, texts: Sequence[str], target_texts: Sequence[str]
     ) -> list[Outcome[Any]]:
-        """Return the outcome of each text, which is run as one sentence.
-
-        Raises:
-            HTTPException: 422 if the model refuses the settings. See also `Batcher.submit`.
-        """
+        """Return the outcome of each text, run as one sentence; refuse unfit settings with 422."""
+        client = request.client.host if request.client else ""  # unknown with a Unix socket
         try:
             return await self._batcher.submit(work, texts, target_texts, client)
         except ValueError as error:
-            raise HTTPException(422, str(error)) from None
+            raise InvalidValue(str(error)) from None
 
     async def answer(self, request: Request, work: Awaitable[T]) -> T:
-        """Return the result of `work` if it comes in time and the client still waits for it.
-
-        Raises:
-            HTTPException: 504 if it is late.
-            ClientDisconnect: if the client leaves first.
-        """
+        """Return the result of `work`; refuse with 504 if it is late. See `while_connected`."""
+        limit = self.settings.timeout
         try:
-            async with asyncio.timeout(self.settings.timeout):
+            async with asyncio.timeout(limit):
                 return await while_connected(request, work)
         except TimeoutError:
-            raise late_answer(self.settings.timeout) from None
+            raise HTTPException(
+                504,
+                f"time: expected an answer within {limit:g} s, got none; send fewer or shorter "
+                "texts, or try again later.",
+                {"Retry-After": "5"},
+            ) from None
 
     async def results(
         self, request: Request, work: Work, texts: Sequence[str], target_texts: Sequence[str] = ()
     ) -> list[Any]:
-        """Return the result of each text; see `outcomes`.
-
-        Raises:
-            HTTPException: 422 also if the model cannot process a text.
-        """
+        """Return the result of each text, or refuse the request with 422 if one has none."""
         outcomes = await self.outcomes(request, work, texts, target_texts)
         problems = [
             f"number {number}: {outcome.reason}"
@@ -203,53 +185,53 @@ class ServedModel:
         ]
         if problems:
             more = f"; and {len(problems) - 3} more" if problems[3:] else ""
-            raise HTTPException(422, f"texts: {'; '.join(problems[:3])}{more}")
+            raise InvalidValue(f"texts: {'; '.join(problems[:3])}{more}")
         return outcomes
 
-    def _check_sentences(self, count: int) -> None:
-        if count > self.settings.max_queue:
-            raise HTTPException(
-                422,
-                f"texts: expected at most {self.settings.max_queue} sentences, got {count}; send "
-                "several requests.",
+    async def stream(self, text: str, settings: Mapping[str, Any]) -> AsyncIterator[str]:
+        """Yield the parts of a translation, decoded by another thread. No part is empty."""
+        loop = asyncio.get_running_loop()
+        limit = self.settings.timeout
+        end = loop.time() + limit
+        stream = functools.partial(
+            self.model.stream,
+            text,
+            split_sentences=self.settings.split_sentences,
+            language=self.language,
+            **settings,
+        )
+        try:
+            # One `asyncio.timeout` for all parts would fail: several tasks await the parts.
+            parts = await asyncio.wait_for(
+                loop.run_in_executor(self._stream_threads, stream), limit
             )
+            while part := await asyncio.wait_for(
+                loop.run_in_executor(self._stream_threads, next, parts, ""), end - loop.time()
+            ):
+                yield part
+        except ValueError as error:
+            raise InvalidValue(str(error)) from None
+        except TimeoutError:
+            raise HTTPException(
+                504,
+                f"time: expected the whole stream within {limit:g} s, got a part; send a "
+                "shorter text.",
+                {"Retry-After": "5"},
+            ) from None
 
     def check(self, texts: Sequence[str]) -> None:
-        """Refuse too many texts, texts that are too long, and strings that are not valid texts.
-
-        Raises:
-            HTTPException: 422.
-        """
-        if len(texts) > self.settings.max_texts:
-            raise HTTPException(
-                422,
-                f"texts: expected at most {self.settings.max_texts}, got {len(texts)}; send "
-                "several requests.",
-            )
+        """Refuse too many texts, texts that are too long, and invalid texts with 422."""
+        limits = self.settings
         longest = max(map(len, texts), default=0)
-        if longest > self.settings.max_characters:
-            raise HTTPException(
-                422,
-                f"texts: expected at most {self.settings.max_characters} characters each, "
-                f"got {longest}; send them in parts.",
-            )
+        check_maximum("texts", len(texts), limits.max_texts, "send several requests")
+        unit = " characters each"
+        check_maximum("texts", longest, limits.max_characters, "send them in parts", unit)
         try:
             check_texts(texts)
         except TextError as error:
-            raise HTTPException(422, str(error)) from None
+            raise InvalidValue(str(error)) from None
 
     def stop(self) -> None:
         """Run the waiting texts, and end the threads."""
         self._batcher.stop()
-
-
-def _languages(model: BaseTranslator | BaseClassifier, settings: ServerSettings) -> Languages:
-    """Return the languages of the settings or of the model, as clients name them."""
-    if settings.source_language is not None or isinstance(model, BaseClassifier):
-        return Languages(settings.source_language, settings.target_language)
-    return Languages(*[code and short_code(code) for code in model.languages])
-
-
-def client_of(request: Request) -> str:
-    """Return the address of the client, or "" if it is unknown, as with a Unix socket."""
-    return request.client.host if request.client else ""
+        self._stream_threads.shutdown(cancel_futures=True)

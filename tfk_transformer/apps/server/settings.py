@@ -2,17 +2,17 @@
 
 import importlib
 import re
-from collections.abc import Mapping
-from typing import Any, Self
+from collections.abc import Iterable, Mapping
+from functools import partial
+from typing import Any
 
-from pydantic import ConfigDict, Field, SecretStr, field_validator, model_validator
+from pydantic import ConfigDict, Field, SecretStr, field_validator
 
 from tfk_transformer.config.record import Record
 from tfk_transformer.constants import LANGUAGE_PATTERN
 
 # The parts of the settings.
 ADDRESS, TRANSLATION, BATCHES = "Address and access", "Translation", "Batches"
-LIMITS = "Limits"
 # Browsers send an origin in lower case, and compare it with the header of the answer.
 ORIGIN_PATTERN = re.compile(r"\*|[a-z][a-z0-9+.-]*://[a-z0-9.:\[\]_-]+")
 
@@ -24,114 +24,85 @@ def _field(
     return Field(default=default, description=description, json_schema_extra=extra, **rules)
 
 
+_address = partial(_field, ADDRESS)
+_translation = partial(_field, TRANSLATION)
+_batches = partial(_field, BATCHES)
+_limit = partial(_field, "Limits")
+
+
 class ServerSettings(Record):
     """The served model's name and languages, and the server's batches, limits and timeouts."""
 
     model_config = ConfigDict(strict=True)
 
-    name: str = _field(
-        ADDRESS, "translator", "the model's name in URLs", metavar="NAME", pattern=r"^\w[\w.-]*$"
-    )
-    allow_origin: tuple[str, ...] = _field(
-        ADDRESS,
+    name: str = _address("translator", "the model's name in URLs", "NAME", pattern=r"^\w[\w.-]*$")
+    # Not strict: the command line passes a list.
+    allow_origin: tuple[str, ...] = _address(
         (),
         "a website whose pages may send requests, such as https://example.com, or * for all",
-        metavar="ORIGIN",
-        strict=False,  # the command line passes a list
+        "ORIGIN",
+        strict=False,
     )
-    root_path: str | None = _field(
-        ADDRESS,
+    root_path: str | None = _address(
         None,
         "the path at which a proxy serves this server, such as /translator",
-        metavar="PATH",
+        "PATH",
         pattern=r"^(/[\w.~-]+)+$",
     )
-    grpc_port: int | None = _field(
-        ADDRESS,
+    grpc_port: int | None = _address(
         None,
         "the port of TensorFlow Serving's gRPC interface, or 0 for any free port; requires the "
         "extra `grpc`",
         ge=0,
         le=65535,
     )
-    source_language: str | None = _field(
-        TRANSLATION,
+    source_language: str | None = _translation(
         None,
         "the code of the language that the model reads; by default, the model's own",
-        metavar="CODE",
+        "CODE",
         pattern=LANGUAGE_PATTERN,
     )
-    target_language: str | None = _field(
-        TRANSLATION,
-        None,
-        "the code of the language that the model writes",
-        metavar="CODE",
-        pattern=LANGUAGE_PATTERN,
+    target_language: str | None = _translation(
+        None, "the code of the language that the model writes", "CODE", pattern=LANGUAGE_PATTERN
     )
-    split_sentences: bool | None = _field(
-        TRANSLATION,
+    split_sentences: bool | None = _translation(
         None,
         "split texts into sentences, by the rules of the source language or of English, or let the "
         "model read each text as one sentence; default: as the model is used",
     )
-    max_batch: int = _field(BATCHES, 64, "maximum number of sentences that are run together", ge=1)
-    max_delay: float = _field(
-        BATCHES,
-        10,
-        "maximum number of milliseconds that a sentence waits for others",
-        metavar="MS",
-        ge=0,
-        le=10_000,
+    max_batch: int = _batches(64, "maximum number of sentences that are run together", ge=1)
+    max_delay: float = _batches(
+        10, "maximum number of milliseconds that a sentence waits for others", "MS", ge=0, le=10_000
     )
-    workers: int = _field(
-        BATCHES,
+    workers: int = _batches(
         1,
         "number of batches that run at the same time; a single batch already uses all processors",
         ge=1,
         le=256,
     )
-    max_body: int = _field(
-        LIMITS, 2**20, "maximum size of a request's body in bytes", metavar="BYTES", ge=1
+    max_body: int = _limit(2**20, "maximum size of a request's body in bytes", "BYTES", ge=1)
+    max_head: int = _limit(
+        2**16, "maximum size of a request's URL and headers in bytes", "BYTES", ge=1024
     )
-    max_head: int = _field(
-        LIMITS,
-        2**16,
-        "maximum size of a request's URL and headers in bytes",
-        metavar="BYTES",
-        ge=1024,
+    max_headers: int = _limit(100, "maximum number of headers of a request", ge=10)
+    max_texts: int = _limit(256, "maximum number of texts of a request", ge=1)
+    max_characters: int = _limit(5000, "maximum number of characters of a text", ge=1)
+    max_beam_size: int = _limit(16, "maximum beam size of a request", ge=1)
+    max_cost: int = _limit(
+        2**17, "maximum cost of a request: beam size × tokens, about one for 4 characters", ge=1
     )
-    max_headers: int = _field(LIMITS, 100, "maximum number of headers of a request", ge=10)
-    max_texts: int = _field(LIMITS, 256, "maximum number of texts of a request", ge=1)
-    max_characters: int = _field(LIMITS, 5000, "maximum number of characters of a text", ge=1)
-    max_beam_size: int = _field(LIMITS, 16, "maximum beam size of a request", ge=1)
-    max_cost: int = _field(
-        LIMITS,
-        2**17,
-        "maximum cost of a request: beam size × tokens, about one for 4 characters",
-        ge=1,
+    max_queue: int = _limit(
+        2048, "maximum number of sentences that wait; further requests are refused", ge=1
     )
-    max_queue: int = _field(
-        LIMITS, 2048, "maximum number of sentences that wait; further requests are refused", ge=1
+    max_streams: int = _limit(8, "maximum number of streams at the same time", ge=1, le=1000)
+    timeout: float = _limit(30, "seconds that an answer may take", "SECONDS", gt=0, le=3600)
+    body_timeout: float = _limit(
+        10, "seconds that a request's head or body may take to arrive", "SECONDS", gt=0, le=3600
     )
-    max_streams: int = _field(
-        LIMITS, 8, "maximum number of streams at the same time", ge=1, le=1000
-    )
-    timeout: float = _field(
-        LIMITS, 30, "seconds that an answer may take", metavar="SECONDS", gt=0, le=3600
-    )
-    body_timeout: float = _field(
-        LIMITS,
-        10,
-        "seconds that a request's head or body may take to arrive",
-        metavar="SECONDS",
-        gt=0,
-        le=3600,
-    )
-    drain_delay: float = _field(
-        LIMITS,
+    drain_delay: float = _limit(
         1,
         "minimum number of seconds between SIGTERM and the end of the server",
-        metavar="SECONDS",
+        "SECONDS",
         ge=0,
         le=600,
     )
@@ -156,17 +127,15 @@ class ServerSettings(Record):
             raise ValueError("expected a scheme and a host in lower case, as https://example.com")
         return origins
 
-    @model_validator(mode="after")
-    def _check_languages_and_queue(self) -> Self:
+    def _problems(self) -> Iterable[str]:
         if (self.source_language is None) != (self.target_language is None):
-            raise ValueError(
+            yield (
                 "source_language, target_language: expected both or neither, got only one; set both"
             )
         if self.max_texts > self.max_queue:
-            raise ValueError(
+            yield (
                 f"max_texts: expected at most max_queue, got {self.max_texts} and "
                 f"{self.max_queue}; raise max_queue"
             )
         if self.api_key is not None and not self.api_key.get_secret_value().isascii():
-            raise ValueError("api_key: expected only ASCII characters, as HTTP headers require")
-        return self
+            yield "api_key: expected only ASCII characters, as HTTP headers require"

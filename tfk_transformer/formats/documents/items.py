@@ -4,7 +4,7 @@ import bisect
 import functools
 import itertools
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from enum import Enum, auto
 from typing import NamedTuple
 
@@ -39,10 +39,7 @@ class ItemType(Enum):
 
 
 class Item(NamedTuple):
-    """A part of a document.
-
-    Items are in the document's order and do not overlap. Text between them stays unchanged.
-    """
+    """A part of a document. Items are in order and do not overlap; text between them stays."""
 
     type: ItemType
     start: int  # the item is document[start:end]
@@ -54,16 +51,15 @@ class Item(NamedTuple):
     # Of CLOSE: its markup where other text is in the element, such as "][key]" of a link whose
     # label is its key; "" if it is the same.
     explicit: str = ""
+    name: str = ""  # of OPEN and CLOSE: the element's
+    # Of OPEN and CLOSE: whether it certainly has a partner, as Markdown's own elements do.
+    is_sure: bool = False
 
     def cut(self, start: int, end: int) -> "Item":
-        """Return the part [start:end] of the text.
-
-        An item whose text is written with other characters in the document, such as &amp;, is not
-        cut.
-        """
+        """Return the part [start:end] of the text."""
         if self.type is not ItemType.TEXT or (start <= 0 and end >= len(self.text)):
             return self
-        if len(self.text) != self.end - self.start:
+        if len(self.text) != self.end - self.start:  # it is written otherwise, such as &amp;
             return self if start <= 0 < end else self._replace(start=self.end, text="")
         start = max(start, 0)
         end = max(start, min(end, len(self.text)))
@@ -105,38 +101,27 @@ def split_at_breaks(items: Sequence[Item]) -> list[list[Item]]:
     return [list(group) for is_break, group in groups if not is_break]
 
 
-class Mark(NamedTuple):
-    """An item, and of OPEN and CLOSE the name of the element."""
-
-    item: Item
-    name: str = ""
-    is_sure: bool = False  # whether it certainly has a partner, as Markdown's own elements do
-
-
-def pair_elements(marks: Sequence[Mark]) -> list[Item]:
-    """Return the items, with a number for each pair of OPEN and CLOSE.
-
-    An OPEN or CLOSE without a partner, or one that is not nested correctly, becomes a point.
-    """
-    items = [mark.item for mark in marks]
+def pair_elements(items: Iterable[Item]) -> list[Item]:
+    """Number the pairs of OPEN and CLOSE. One without a partner, or not nested, becomes a point."""
+    paired = list(items)
     waiting: list[int] = []  # the indices of elements without an end so far
-    for index, mark in enumerate(marks):
-        if mark.item.type is ItemType.OPEN:
+    for index, item in enumerate(paired):
+        if item.type is ItemType.OPEN:
             waiting.append(index)
-        elif mark.item.type is ItemType.CLOSE:
+        elif item.type is ItemType.CLOSE:
             depth = len(waiting) - 1
-            while depth >= 0 and marks[waiting[depth]].name != mark.name:
+            while depth >= 0 and paired[waiting[depth]].name != item.name:
                 depth -= 1
-            if depth >= 0 and not any(marks[inner].is_sure for inner in waiting[depth + 1 :]):
+            if depth >= 0 and not any(paired[inner].is_sure for inner in waiting[depth + 1 :]):
                 start = waiting[depth]
                 del waiting[depth:]
-                items[start] = items[start]._replace(pair=start)
-                items[index] = mark.item._replace(pair=start)
+                paired[start] = paired[start]._replace(pair=start)
+                paired[index] = item._replace(pair=start)
     return [
         item._replace(type=ItemType.POINT, needs_text=False)
         if item.type in (ItemType.OPEN, ItemType.CLOSE) and item.pair < 0
         else item
-        for item in items
+        for item in paired
     ]
 
 
@@ -171,21 +156,18 @@ def protect_spans(items: Sequence[Item], spans: Iterable[Span]) -> tuple[Item, .
     starts = [start for start, _ in ordered]
     ends = [end for _, end in ordered]
     for item, first in zip(items, text_starts(items), strict=True):
-        overlapping = ordered[
-            bisect.bisect_right(ends, first) : bisect.bisect_left(starts, first + len(item.text))
-        ]
-        inside = [(start - first, end - first) for start, end in overlapping]
-        protected += _with_points(item, inside) if item.type is ItemType.TEXT else [item]
+        if item.type is not ItemType.TEXT:
+            protected.append(item)
+            continue
+        done = 0
+        last = first + len(item.text)
+        for start, end in ordered[
+            bisect.bisect_right(ends, first) : bisect.bisect_left(starts, last)
+        ]:
+            protected.append(item.cut(done, start - first))
+            done = end - first
+            point = item.cut(start - first, done)
+            if point.text:
+                protected.append(Item(ItemType.POINT, point.start, point.end, STAND_IN))
+        protected.append(item.cut(done, len(item.text)))
     return tuple(protected)
-
-
-def _with_points(item: Item, spans: Sequence[Span]) -> Iterator[Item]:
-    """Yield a text with points in it."""
-    done = 0
-    for start, end in spans:
-        yield item.cut(done, start)
-        point = item.cut(start, end)
-        if point.text:
-            yield Item(ItemType.POINT, point.start, point.end, STAND_IN)
-        done = end
-    yield item.cut(done, len(item.text))

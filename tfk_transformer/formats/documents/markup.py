@@ -31,7 +31,7 @@ class Node:
 
     @property
     def is_point(self) -> bool:
-        """Whether this is a point."""
+        """Whether this is a point, and not an element."""
         return self.opening is not None and self.opening.type is ItemType.POINT
 
     @property
@@ -85,14 +85,11 @@ class MarkedText:
         # The form in the document of each character whose form is not the usual one, such as
         # "&copy;", "\\*" or a line break.
         self.forms: dict[int, str] = {}
-        handlers = {
-            ItemType.TEXT: self._add_text,
-            ItemType.POINT: self._add_point,
-            ItemType.OPEN: self._open_element,
-            ItemType.CLOSE: self._close_element,
-        }
         for item in items:
-            handlers[item.type](item)
+            if item.type is ItemType.TEXT:
+                self._add_text(item)
+            else:
+                self._add_markup(item)
         self.text = "".join(self._characters)
         if gap_events(self._gap):
             self.gaps[len(self.text)] = self._gap
@@ -164,33 +161,31 @@ class MarkedText:
             return character not in CLOSING_MARKS or following.isalnum()
         return self._characters[-1].isalnum() and character.isalnum()
 
-    def _add_point(self, item: Item) -> None:
+    def _add_markup(self, item: Item) -> None:
+        position = len(self._characters)
         siblings = self._open[-1].children
         point = self._last_point
-        if point is not None and point.opening is not None and siblings[-1:] == [point]:
+        is_point = item.type is ItemType.POINT
+        if is_point and point is not None and point.opening and siblings[-1:] == [point]:
             point.opening = point.opening._replace(end=item.end)  # adjacent points become one
             self._has_blank = False
-            self._done = item.end
-            return
-        self._end_blank(item.start)
-        is_blank = not self._characters or self._ends_with_blank()
-        before = " " if is_blank else self._characters[-1]
-        point = Node(len(self._characters), len(self._characters), item, before=before)
-        siblings.append(point)
-        self._gap.append(MarkupEvent("point", point))
-        self._last_point = point
+        else:
+            self._end_blank(item.start)
+            if item.type is ItemType.CLOSE:
+                self._gap.append(MarkupEvent("close", self._close_element(item)))
+            else:
+                node = Node(position, position, item)
+                siblings.append(node)
+                if not is_point:
+                    self._open.append(node)
+                else:
+                    if self._characters and not self._ends_with_blank():
+                        node.before = self._characters[-1]
+                    self._last_point = node
+                self._gap.append(MarkupEvent("point" if is_point else "open", node))
         self._done = item.end
 
-    def _open_element(self, item: Item) -> None:
-        self._end_blank(item.start)
-        node = Node(len(self._characters), len(self._characters), item)
-        self._gap.append(MarkupEvent("open", node))
-        self._open[-1].children.append(node)
-        self._open.append(node)
-        self._done = item.end
-
-    def _close_element(self, item: Item) -> None:
-        self._end_blank(item.start)
+    def _close_element(self, item: Item) -> Node:
         node = self._open[-1]
         if node.opening is not None and node.opening.pair == item.pair:
             self._open.pop()
@@ -201,43 +196,31 @@ class MarkedText:
             self.root.children = [node]
         node.last = len(self._characters)
         node.closing = item
-        self._gap.append(MarkupEvent("close", node))
-        self._done = item.end
+        return node
 
 
 def place_markup(root: Node, alignment: Alignment) -> None:
-    """Set the target spans of all nodes below a root, whose own span is set.
-
-    Neighboring elements get different words. Markup without links is put at the end of its parent.
-    """
+    """Set the target spans of all nodes below a root, whose own span is set."""
     waiting = [root]
     while waiting:
         node = waiting.pop()
-        _place_children(node, alignment)
+        elements = [it for it in node.children if _words(it, alignment) and not it.is_point]
+        for child in elements:  # without links, they are at the end of their parent
+            child.target_span = (node.target_span[child.anchor != "start"],) * 2
+        for child in sorted(elements, key=lambda child: ORDER[child.anchor]):
+            child.target_span = _range(child, node, alignment)
+        for child in elements:
+            if child.needs_text and not range(*child.target_span) and not child.has_point:
+                _assign_word(child, node)
+        for child in node.children:
+            if child not in elements:
+                child.target_span = (_gap(child, node, alignment),) * 2
+        node.children.sort(key=lambda child: child.target_span)
         waiting += node.children
 
 
-def _place_children(node: Node, alignment: Alignment) -> None:
-    elements = [child for child in node.children if _words(child, alignment) and not child.is_point]
-    for child in elements:
-        child.target_span = (node.target_span[child.anchor != "start"],) * 2
-    for child in sorted(elements, key=lambda child: ORDER[child.anchor]):
-        child.target_span = _range(child, node, alignment)
-    for child in elements:
-        if child.needs_text and _is_empty(child) and not child.has_point:
-            _assign_word(child, node)
-    for child in node.children:
-        if child not in elements:
-            child.target_span = (_gap(child, node, alignment),) * 2
-    node.children.sort(key=lambda child: child.target_span)
-
-
-def _is_empty(node: Node) -> bool:
-    return node.target_span[0] == node.target_span[1]
-
-
 def _range(child: Node, node: Node, alignment: Alignment) -> Span:
-    """Return the target words of an element."""
+    """Return the target words of an element, different from its neighbors'."""
     first, last = node.target_span
     taken = _taken(node)
     inside = _words(child, alignment)
@@ -250,7 +233,7 @@ def _range(child: Node, node: Node, alignment: Alignment) -> Span:
 
 
 def _words(node: Node, alignment: Alignment) -> set[int]:
-    """Return the source words of a node."""
+    """Return the indices of the source words of a node."""
     return {
         word
         for word, (start, end) in enumerate(alignment.source)
@@ -264,17 +247,13 @@ def _taken(node: Node) -> set[int]:
 
 
 def _assign_word(child: Node, node: Node) -> None:
-    """Give the last free word of a node to a child that may not be empty.
-
-    If no word is free, the child moves into another element, and encloses that element's content.
-    """
-    taken = _taken(node)
-    free = [word for word in range(*node.target_span) if word not in taken]
-    if free:
+    """Give the last free word of a node to a child that may not be empty."""
+    if free := sorted({*range(*node.target_span)} - _taken(node)):
         word = free[0 if child.anchor == "start" else -1]
         child.target_span = (word, word + 1)
         return
-    filled = [other for other in node.children if not _is_empty(other)]
+    # Without a free word, the child moves into another element, and encloses its content.
+    filled = [other for other in node.children if range(*other.target_span)]
     if filled and not child.anchor:
         node.children.remove(child)
         child.first = filled[-1].first
@@ -283,10 +262,7 @@ def _assign_word(child: Node, node: Node) -> None:
 
 
 def _gap(child: Node, node: Node, alignment: Alignment) -> int:
-    """Return the index in the target at which to insert a point or an element without words.
-
-    The index is outside of the other elements of the node.
-    """
+    """Return where to insert a point or an element without words: outside of other elements."""
     before = sum(start < child.first for start, _ in alignment.source)
     gap = alignment.best_gap(before, *node.target_span)
     for other in node.children:

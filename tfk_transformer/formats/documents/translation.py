@@ -2,8 +2,10 @@
 
 import itertools
 from collections import Counter
-from collections.abc import Callable, Generator, Sequence
-from typing import NamedTuple, TypeAlias, TypeVar, cast
+from collections.abc import Callable, Generator, Iterator, Sequence
+from typing import NamedTuple, TypeAlias, TypeVar
+
+from sentencex import get_sentence_boundaries
 
 from tfk_transformer.formats.documents.items import (
     Document,
@@ -13,19 +15,21 @@ from tfk_transformer.formats.documents.items import (
     placeholder_spans,
     protect_spans,
     shown_text,
+    split_at_breaks,
+    text_starts,
 )
 from tfk_transformer.formats.documents.markup import MarkedText, place_markup
-from tfk_transformer.formats.documents.results import DocumentSentence, DocumentTranslation
-from tfk_transformer.formats.documents.sentences import Segment, halves, sentences
 from tfk_transformer.formats.documents.verification import (
-    WrittenSentence,
+    WrittenText,
     choose_writings,
     written_pieces,
 )
 from tfk_transformer.formats.documents.writing import PartWriter
 from tfk_transformer.formats.lines import one_line
 from tfk_transformer.text.alignment import Alignment, TranslatedText, align, split_copied_words
-from tfk_transformer.text.road import Sentences, advance
+from tfk_transformer.text.results import DocumentSentence, DocumentTranslation
+from tfk_transformer.text.road import Sentences, drive
+from tfk_transformer.text.splitting import cut_in_two
 
 T = TypeVar("T")
 # Yields sentences, and receives the translation of each, None if it is too long for the model.
@@ -34,71 +38,120 @@ Translating: TypeAlias = Generator[Sentences, Sequence[TranslatedText | None], T
 WRITINGS = 2  # ways to write the translation of a part
 
 
-class TranslatedSegment(NamedTuple):
-    """A part of a sentence with its translation in the format of the document."""
-
-    part: Segment
-    writings: tuple[str, ...]  # ways to write the translation, the preferred one first
-    score: float
-
-
 def translate(
     document: Document,
     language: str,
     run: Callable[[Sequence[str], bool], Sequence[TranslatedText | None]],
 ) -> DocumentTranslation:
-    """Translate a document with a function; see `translating`.
-
-    Args:
-        document: the document.
-        language: the ISO 639 code of its language, for the ends of its sentences.
-        run: maps texts, and whether their attention is needed, to their translations, None if a
-            text is too long for the model.
-    """
-    sentences = translating(document, language)
-    request, result = advance(sentences, None)
-    while request is not None:
-        request, result = advance(sentences, run(request.texts, request.attention))
-    return cast(DocumentTranslation, result)
+    """Translate a document by a function: texts, whether they need attention -> translations."""
+    translation = translating(document, language)
+    return drive(translation, lambda sentences: run(sentences.texts, sentences.attention))
 
 
 def translating(
     document: Document, language: str, as_lines: bool = False
 ) -> Translating[DocumentTranslation]:
-    """Translate a document.
-
-    Args:
-        document: the document.
-        language: the ISO 639 code of its language, for the ends of its sentences.
-        as_lines: whether translations become one line each.
-
-    Raises:
-        ValueError: if a single character is too long for the model.
-    """
-    items = _protect_placeholders(document.items)
+    """Translate a document of a language; with `as_lines`, into one line for each sentence."""
+    items: list[Item] = []  # with points in place of placeholders and addresses
+    for is_text, group in itertools.groupby(
+        document.items, lambda item: item.type is ItemType.TEXT
+    ):
+        run = list(group)
+        items += protect_spans(run, placeholder_spans(shown_text(run))) if is_text else run
     sentence_parts = [[part] for part in sentences(items, language)]
-    done: dict[Segment, TranslatedSegment] = {}
+    done: dict[Segment, WrittenText] = {}
     while waiting := [part for part in itertools.chain(*sentence_parts) if part not in done]:
         replaced = yield from _translate_parts(document, waiting, done, as_lines)
         for parts in sentence_parts:
             parts[:] = itertools.chain(*(replaced.get(part, [part]) for part in parts))
-    return _join(document, [[done[part] for part in parts] for parts in sentence_parts])
+    return _join(
+        document,
+        [
+            _written_sentence(document.text, [done[part] for part in parts])
+            for parts in sentence_parts
+        ],
+    )
 
 
-def _protect_placeholders(items: Sequence[Item]) -> list[Item]:
-    """Return items whose placeholders and addresses are points."""
-    protected: list[Item] = []
-    for is_text, group in itertools.groupby(items, lambda item: item.type is ItemType.TEXT):
-        run = list(group)
-        protected += protect_spans(run, placeholder_spans(shown_text(run))) if is_text else run
-    return protected
+class Segment(NamedTuple):
+    """A sentence or a part of a sentence: document[start:end]."""
+
+    start: int
+    end: int
+    items: tuple[Item, ...]
+
+
+def sentences(items: Sequence[Item], language: str) -> Iterator[Segment]:
+    """Yield the sentences of a document in a language, given by its ISO 639 code."""
+    for run in split_at_breaks(items):
+        indexed = IndexedItems(run)
+        for boundary in get_sentence_boundaries(language, indexed.text):
+            part = indexed.part(boundary["start_index"], boundary["end_index"])
+            if part is not None:
+                yield part
+
+
+class IndexedItems:
+    """A list of items with values precomputed for all of its parts."""
+
+    def __init__(self, items: Sequence[Item]) -> None:
+        self.items = items
+        self.text = shown_text(items)
+        self.starts = text_starts(items)
+        # The positions of both ends of each element.
+        self._ends: dict[tuple[ItemType, int], int] = {
+            (item.type, item.pair): position
+            for item, position in zip(items, self.starts, strict=True)
+            if item.type in (ItemType.OPEN, ItemType.CLOSE)
+        }
+
+    def part(self, start: int, end: int) -> Segment | None:
+        """Return the part [start:end] of the text without whitespace around it; None if blank.
+
+        The part contains the inline elements inside it, and the ends of elements that are partly
+        inside. An element that contains the whole part is not in it.
+        """
+        piece = self.text[start:end]
+        end = start + len(piece.rstrip())
+        start += len(piece) - len(piece.lstrip())
+        if start >= end:
+            return None
+        indexed = list(zip(self.items, self.starts, strict=True))
+        inside = [n for n, pair in enumerate(indexed) if self._belongs(*pair, start, end)]
+        cut_items = [
+            item.cut(start - position, end - position)
+            for item, position in indexed[inside[0] : inside[-1] + 1]
+        ]
+        selected = tuple(item for item in cut_items if item.type is not ItemType.TEXT or item.text)
+        return Segment(selected[0].start, selected[-1].end, selected)
+
+    def _belongs(self, item: Item, position: int, start: int, end: int) -> bool:
+        """Return whether an item at `position` of the text belongs to its part [start:end]."""
+        if item.text:
+            return position < end and position + len(item.text) > start
+        if item.type is ItemType.OPEN and position == start:
+            return start < self._ends.get((ItemType.CLOSE, item.pair), end + 1) <= end
+        if item.type is ItemType.CLOSE and position == end:
+            return start <= self._ends.get((ItemType.OPEN, item.pair), -1) < end
+        return start < position < end
+
+
+def halves(part: Segment) -> list[Segment]:
+    """Return both halves of a part, see `cut_in_two`; or the part if it has a single character."""
+    indexed = IndexedItems(part.items)
+    uncut: set[int] = set()  # the positions inside points
+    for item, start in zip(indexed.items, indexed.starts, strict=True):
+        if item.type is ItemType.POINT:
+            uncut.update(range(start + 1, start + len(item.text)))
+    middle = cut_in_two(indexed.text, uncut)
+    if middle is None:
+        return [part]
+    parts = (indexed.part(0, middle), indexed.part(middle, len(indexed.text)))
+    return [half for half in parts if half is not None]
 
 
 def _translate_parts(
-    document: Document,
-    parts: Sequence[Segment],
-    done: dict[Segment, TranslatedSegment],
-    as_lines: bool,
+    document: Document, parts: Sequence[Segment], done: dict[Segment, WrittenText], as_lines: bool
 ) -> Translating[dict[Segment, list[Segment]]]:
     """Translate parts, and return the replacements of parts that must be translated again.
 
@@ -116,7 +169,12 @@ def _translate_parts(
         translations = yield Sentences(texts, [""] * len(texts), needs_attention)
         for part, translation in zip(selected, translations, strict=True):
             if translation is None:
-                replaced[part] = _shorter(part)
+                replaced[part] = halves(part)
+                if replaced[part] == [part]:
+                    raise ValueError(
+                        "text: expected sentences that the model can take, got "
+                        f"'{shown_text(part.items)[:30]}', which is too long for it."
+                    )
                 continue
             if as_lines:
                 translation = translation._replace(text=one_line(translation.text))
@@ -125,22 +183,12 @@ def _translate_parts(
                 replaced[part] = [protected]
             else:
                 writings = _write(document, part, marked[part], translation)
-                done[part] = TranslatedSegment(part, writings, translation.score)
+                done[part] = WrittenText(part.start, part.end, writings, translation.score)
     for part in parts:
         if not marked[part].has_words:
-            source = document.text[part.start : part.end]
-            done[part] = TranslatedSegment(part, (source,) * WRITINGS, 0.0)
+            writings = (document.text[part.start : part.end],) * WRITINGS
+            done[part] = WrittenText(part.start, part.end, writings, 0.0)
     return replaced
-
-
-def _shorter(part: Segment) -> list[Segment]:
-    parts = halves(part)
-    if parts == [part]:
-        raise ValueError(
-            "text: expected sentences that the model can take, got "
-            f"'{shown_text(part.items)[:30]}', which is too long for it."
-        )
-    return parts
 
 
 def _protect_lost_numbers(part: Segment, source: str, target: str) -> Segment:
@@ -154,10 +202,8 @@ def _protect_lost_numbers(part: Segment, source: str, target: str) -> Segment:
 def _write(
     document: Document, part: Segment, marked: MarkedText, translation: TranslatedText
 ) -> tuple[str, ...]:
-    """Return the translation of a part with its markup, or the source of a blank translation.
-
-    Returns:
-        The translation as it reads best; and with all escapes, and blanks around markup.
+    """Return the translation of a part with its markup: as it reads best, and with all escapes, and
+    blanks around markup.
     """
     if not translation.text.strip():
         return (document.text[part.start : part.end],) * WRITINGS
@@ -174,14 +220,23 @@ def _write(
     )
 
 
-def _join(
-    document: Document, translations: Sequence[Sequence[TranslatedSegment]]
-) -> DocumentTranslation:
+def _written_sentence(text: str, parts: Sequence[WrittenText]) -> WrittenText:
+    """Join the parts of a sentence of a document, and add its source to the ways to write it."""
+    start, end = parts[0].start, parts[-1].end
+    source = text[start:end]
+    writings = [
+        "".join(written_pieces(text, parts, [n] * len(parts), (start, end)))
+        for n in range(WRITINGS)
+    ]
+    others = [writing for writing in dict.fromkeys(writings) if writing != source]
+    choices = [source] if writings[0] == source else [*others, source]
+    return WrittenText(start, end, choices, sum(part.score for part in parts))
+
+
+def _join(document: Document, sentences: Sequence[WrittenText]) -> DocumentTranslation:
     """Return the document with each sentence replaced by its translation."""
-    sentences = [_written_sentence(document.text, parts) for parts in translations]
     choices = choose_writings(document, sentences)
-    span = (0, len(document.text))
-    pieces = written_pieces(document.text, sentences, choices, span)
+    pieces = written_pieces(document.text, sentences, choices, (0, len(document.text)))
     starts = list(itertools.accumulate(map(len, pieces)))
     results = [
         DocumentSentence(
@@ -191,22 +246,9 @@ def _join(
             target_end=starts[2 * index + 1],
             source=document.text[sentence.start : sentence.end],
             target=pieces[2 * index + 1],
-            score=sum(part.score for part in translations[index]),
+            score=sentence.score,
             keeps_source=0 < choices[index] == len(sentence.writings) - 1,
         )
         for index, sentence in enumerate(sentences)
     ]
     return DocumentTranslation("".join(pieces), results)
-
-
-def _written_sentence(text: str, parts: Sequence[TranslatedSegment]) -> WrittenSentence:
-    """Return the ways to write the translation of a sentence, of which the last is its source."""
-    start, end = parts[0].part.start, parts[-1].part.end
-    source = text[start:end]
-    segments = [WrittenSentence(part.start, part.end, writings) for part, writings, _ in parts]
-    writings = [
-        "".join(written_pieces(text, segments, [n] * len(parts), (start, end)))
-        for n in range(WRITINGS)
-    ]
-    others = [writing for writing in dict.fromkeys(writings) if writing != source]
-    return WrittenSentence(start, end, [source] if writings[0] == source else [*others, source])

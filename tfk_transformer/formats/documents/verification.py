@@ -2,13 +2,12 @@
 
 import itertools
 import re
-import unicodedata
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from tfk_transformer.formats.documents.items import Document
 from tfk_transformer.text.kept_characters import is_unspaced
-from tfk_transformer.text.splitting import blank_between
+from tfk_transformer.text.splitting import blank_between, has_wide
 from tfk_transformer.text.words import Span
 
 INLINE = "inline "  # begins the strings of `Document.structure` whose order may change
@@ -21,44 +20,36 @@ MIN_READ_AGAIN = 4_000_000
 MAX_READINGS = 40
 
 
-class WrittenSentence(NamedTuple):
-    """A sentence of a document and the ways to write its translation."""
+class WrittenText(NamedTuple):
+    """A sentence of a document, or a part of one, and the ways to write its translation."""
 
-    start: int  # the sentence is document[start:end]
+    start: int  # the source is document[start:end]
     end: int
-    # From the preferred one to the source, which does not change the markup of the document.
+    # The preferred one first. The last one of a sentence is its source, which does not change the
+    # markup of the document.
     writings: Sequence[str]
+    score: float  # of the search, or the sum over the parts of a sentence
 
 
 def written_pieces(
-    text: str, sentences: Sequence[WrittenSentence], choices: Sequence[int], passage: Span
+    text: str, sentences: Sequence[WrittenText], choices: Sequence[int], passage: Span
 ) -> list[str]:
-    """Return a passage of a document with the chosen writing of each of its sentences.
-
-    Returns:
-        The text before each sentence, each followed by the sentence, and the text after the last.
-    """
+    """Return the text before each sentence, its chosen writing, and at last the text after all."""
     pieces = [""]
     done = passage[0]
     for sentence, choice in zip(sentences, choices, strict=True):
         written = sentence.writings[choice]
         gap = text[done : sentence.start]
-        if not gap and _is_unspaced(text, done):  # the translation may have another script
+        around = text[max(0, done - 1) : done + 1]
+        # The translation of a script without blanks may have another script.
+        if not gap and (has_wide(around) or any(map(is_unspaced, around))):
             gap = blank_between(pieces[-1], written)
         pieces += [gap, written]
         done = sentence.end
     return [*pieces[1:], text[done : passage[1]]]
 
 
-def _is_unspaced(text: str, position: int) -> bool:
-    """Return whether a character next to a position is of a script without blanks."""
-    return any(
-        is_unspaced(character) or unicodedata.east_asian_width(character) in "WF"
-        for character in text[max(0, position - 1) : position + 1]
-    )
-
-
-def choose_writings(document: Document, sentences: Sequence[WrittenSentence]) -> list[int]:
+def choose_writings(document: Document, sentences: Sequence[WrittenText]) -> list[int]:
     """Return the index of the writing of each sentence that keeps the structure of the document."""
     whole = Passage(document, sentences, (0, len(document.text)))
     choices = [0] * len(sentences)
@@ -70,7 +61,7 @@ def choose_writings(document: Document, sentences: Sequence[WrittenSentence]) ->
     return whole.choose(choices)
 
 
-def _sections(document: Document, sentences: Sequence[WrittenSentence]) -> "Iterator[Passage]":
+def _sections(document: Document, sentences: Sequence[WrittenText]) -> "Iterator[Passage]":
     """Yield passages that can be read one by one."""
     first = start = done = 0
     for index, sentence in enumerate(sentences):
@@ -84,17 +75,9 @@ def _sections(document: Document, sentences: Sequence[WrittenSentence]) -> "Iter
 
 
 class Passage:
-    """A passage of a document with translated sentences.
+    """A passage of a document, its text[slice(*span)], with translated sentences."""
 
-    Args:
-        document: the document.
-        sentences: the sentences in the passage.
-        span: the passage is document.text[start:end].
-    """
-
-    def __init__(
-        self, document: Document, sentences: Sequence[WrittenSentence], span: Span
-    ) -> None:
+    def __init__(self, document: Document, sentences: Sequence[WrittenText], span: Span) -> None:
         self.sentences = sentences
         self._document = document
         self._span = span
@@ -108,16 +91,14 @@ class Passage:
         return list(itertools.chain(*ordered))
 
     def keeps_structure(self, choices: Sequence[int]) -> bool:
-        """Return whether the passage has the structure of the source."""
+        """Return whether the passage with these writings has the structure of the source."""
         pieces = written_pieces(self._document.text, self.sentences, choices, self._span)
         return self._ordered_structure("".join(pieces)) == self._structure
 
     def choose(self, choices: Sequence[int]) -> list[int]:
-        """Return the index of the writing of each sentence that keeps the structure.
-
-        Sentences keep their source until they are read in the passage without a change of its
-        structure. Where they change it, each half of them is tried.
-        """
+        """Return the index of the writing of each sentence that keeps the structure."""
+        # Sentences keep their source until they are read in the passage without a change of its
+        # structure. Where they change it, each half of them is tried.
         tried = list(choices)
         chosen = [len(sentence.writings) - 1 for sentence in self.sentences]
         length = self._span[1] - self._span[0]

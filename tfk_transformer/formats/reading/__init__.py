@@ -1,4 +1,4 @@
 """Parse documents of each format into items.
 
-Imports `documents/items` and `documents/results`, and the packages of the extra `documents`.
+Imports `documents/items` and `text`, and the packages of the extra `documents`.
 """

@@ -107,11 +107,7 @@ class _RecordedTokens:
 
 
 class HtmlParser(html5lib.HTMLParser):
-    """A parser of an HTML document or fragment, with a list of its tokens.
-
-    Raises:
-        ValueError: if html5lib fails.
-    """
+    """A parser of an HTML document or fragment, with a list of its tokens."""
 
     def __init__(self, document: str) -> None:
         super().__init__()

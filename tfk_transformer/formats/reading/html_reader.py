@@ -13,7 +13,6 @@ from tfk_transformer.formats.documents.items import (
     Document,
     Item,
     ItemType,
-    Mark,
     pair_elements,
     protect_spans,
     shown_text,
@@ -33,27 +32,27 @@ TEMPLATE_CODE = re.compile(r"\{\{.{,4000}?\}\}|\{%.{,4000}?%\}|\{#.{,4000}?#\}",
 END_OF_LINE = re.compile(r"[^\S\n]*(?:\n\s*(?P<next>\S?)|\Z)")
 
 
+def escape_html(text: str, following: str = "") -> str:
+    """Return a text as HTML. The markup that follows makes no difference."""
+    return html.escape(text, quote=False)
+
+
 def read(text: str) -> Document:
-    """Parse an HTML document or fragment."""
-    return Document(text, read_html(text), escape_html, html_structure, escape_html)
-
-
-def read_html(document: str) -> list[Item]:
-    """Return the items of an HTML document or fragment.
+    """Parse an HTML document or fragment.
 
     Scripts, styles, preformatted text, code, templates' code, the pronunciation of ruby text, and
     elements with `translate="no"` or the class `notranslate` stay unchanged.
     """
-    marks: list[Mark] = []
+    items: list[Item] = []
     groups = itertools.groupby(
-        _marks(HtmlParser(document).tokens), lambda mark: mark.item.type is ItemType.TEXT
+        _items(HtmlParser(text).tokens), lambda item: item.type is ItemType.TEXT
     )
     for is_text, group in groups:
-        marks += _text_marks([mark.item for mark in group], document) if is_text else group
-    return pair_elements(marks)
+        items += _text_items(list(group), text) if is_text else group
+    return Document(text, pair_elements(items), escape_html, html_structure, escape_html)
 
 
-def _marks(tokens: Iterable[HtmlToken]) -> Iterator[Mark]:
+def _items(tokens: Iterable[HtmlToken]) -> Iterator[Item]:
     """Yield the items of tokens. An element that stays unchanged is one item."""
     unchanged: Any = None  # the element that stays unchanged
     item: Item | None = None  # its item, up to the last token
@@ -64,63 +63,58 @@ def _marks(tokens: Iterable[HtmlToken]) -> Iterator[Mark]:
             if is_inside or is_end:
                 item = item._replace(end=token.end)
             if not is_inside:
-                yield Mark(item)
+                yield item
                 item = None
             if is_inside or is_end:
                 continue
         unchanged = token.unchanged
         if unchanged is None:
-            yield _mark(token)
+            yield _item(token)
         elif unchanged.name not in SENTENCE_TAGS:
             item = Item(ItemType.BREAK, token.start, token.end)
         else:
             shown = "" if unchanged.name in ANNOTATION_TAGS else STAND_IN
             item = Item(ItemType.POINT, token.start, token.end, shown)
     if item is not None:
-        yield Mark(item)
+        yield item
 
 
-def _mark(token: HtmlToken) -> Mark:
+def _item(token: HtmlToken) -> Item:
     span = (token.start, token.end)
     if token.type == "Text":
-        return Mark(Item(ItemType.TEXT, *span, token.data))
+        return Item(ItemType.TEXT, *span, token.data)
     is_point = token.data in VOID_INLINE_TAGS or (token.data in INLINE_TAGS and token.is_closed)
     if is_point or token.type in ("Comment", "EmptyEndTag"):
-        return Mark(Item(ItemType.POINT, *span))
+        return Item(ItemType.POINT, *span)
     if token.data in INLINE_TAGS:
         item_type = ItemType.OPEN if token.type == "StartTag" else ItemType.CLOSE
-        return Mark(Item(item_type, *span), token.data)
-    return Mark(Item(ItemType.BREAK, *span))
+        return Item(item_type, *span, name=token.data)
+    return Item(ItemType.BREAK, *span)
 
 
-def _text_marks(items: list[Item], document: str) -> Iterator[Mark]:
-    """Yield the items of a text between tags.
-
-    Code of a template that is alone on its lines is a break, except before a small letter.
-    """
+def _text_items(items: list[Item], document: str) -> Iterator[Item]:
+    """Yield the items of a text between tags."""
     spans = [match.span() for match in TEMPLATE_CODE.finditer(shown_text(items))]
     protected = [item for item in protect_spans(items, spans) if item.text]
     for is_text, group in itertools.groupby(protected, lambda item: item.type is ItemType.TEXT):
         run = list(group)
         if is_text:
-            yield from map(Mark, run)
+            yield from run
             continue
         start = run[0].start
         end = run[-1].end
         line_start = document.rfind("\n", 0, start) + 1
         line_end = END_OF_LINE.match(document, end)
+        # Code of a template that is alone on its lines is a break, except before a small letter.
         is_alone = (
             line_end is not None
             and not (line_end["next"] or "").islower()
             and not document[line_start:start].strip()
         )
-        item = Item(ItemType.BREAK if is_alone else ItemType.POINT, start, end)
-        yield Mark(item if is_alone else item._replace(text=STAND_IN))
-
-
-def escape_html(text: str, following: str = "") -> str:
-    """Return a text as HTML. The markup that follows makes no difference."""
-    return html.escape(text, quote=False)
+        if is_alone:
+            yield Item(ItemType.BREAK, start, end)
+        else:
+            yield Item(ItemType.POINT, start, end, STAND_IN)
 
 
 def html_structure(text: str) -> list[str]:
@@ -130,31 +124,26 @@ def html_structure(text: str) -> list[str]:
     for its end. Words are missing, except of elements that stay unchanged, each of which is one
     string with everything inside it.
     """
-    tree = HtmlParser(text).tree.getDocument()
-    return list(_structure(html5lib.getTreeWalker("etree")(tree)))
-
-
-def _structure(tokens: Iterator[dict[str, Any]]) -> Iterator[str]:
+    structure: list[str] = []
     unchanged = ""  # the element that stays unchanged, up to the token
-    prefix = ""
     depth = 0  # of elements inside it
-    for token in tokens:
-        text = _token_text(token)
+    for token in html5lib.getTreeWalker("etree")(HtmlParser(text).tree.getDocument()):
         if depth:
             depth += {"StartTag": 1, "EndTag": -1}.get(token["type"], 0)
-            unchanged += text
+            unchanged += _token_text(token)
             if not depth:
-                yield prefix + unchanged
+                structure.append(unchanged)
             continue
         if token["type"] in ("Characters", "SpaceCharacters"):
             continue
         is_inline = token["type"] == "Comment" or token.get("name") in SENTENCE_TAGS
-        prefix = "inline " if is_inline else ""
+        text = f"{'inline ' if is_inline else ''}{_token_text(token)}"
         if token["type"] == "StartTag" and is_unchanged(token["name"], _attributes(token)):
             unchanged = text
             depth = 1
         elif not (is_inline and token["type"] == "EndTag"):
-            yield prefix + text
+            structure.append(text)
+    return structure
 
 
 def _attributes(token: Mapping[str, Any]) -> dict[str, str]:

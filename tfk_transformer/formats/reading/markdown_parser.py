@@ -16,7 +16,7 @@ from mdit_py_plugins.dollarmath import dollarmath_plugin
 from mdit_py_plugins.field_list import fieldlist_plugin
 from mdit_py_plugins.footnote import footnote_plugin
 
-from tfk_transformer.formats.documents.items import STAND_IN, Item, ItemType, Mark, pair_elements
+from tfk_transformer.formats.documents.items import STAND_IN, Item, ItemType, pair_elements
 from tfk_transformer.formats.reading import markdown_rules
 from tfk_transformer.formats.reading.html_parser import (
     ANNOTATION_TAGS,
@@ -74,43 +74,35 @@ def _with_spans(name: str, rule: InlineRule) -> InlineRule:
     def apply(state: StateInline, silent: bool) -> bool:
         start = state.pos
         count = len(state.tokens)
-        applied = rule(state, silent)
-        if applied and not silent:
-            _set_spans(name, state, start, count)
-        return applied
+        if not rule(state, silent):
+            return False
+        end = state.pos
+        # Text before the rule's tokens can be a token too, and a rule can have made none.
+        tokens = [] if silent else state.tokens[count:]
+        if name in ("emphasis", "strikethrough"):
+            for token in reversed(tokens):  # a token for each delimiter
+                if end > start:
+                    token.meta["span"] = (end - len(token.content), end)
+                    end -= len(token.content)
+        elif tokens and name in ("link", "reference") and tokens[-1].nesting:
+            opening = next(token for token in tokens if token.nesting > 0)
+            opening.meta["span"] = (start, start + 1)
+            label_end = state.md.helpers.parseLinkLabel(state, start, True)
+            tokens[-1].meta["span"] = (label_end, end)
+            if state.src[label_end:end] in ("]", "][]"):  # the label is the key
+                tokens[-1].meta["key"] = " ".join(state.src[start + 1 : label_end].split())
+        elif tokens and tokens[-1].type != "text":
+            tokens[-1].meta["span"] = (start, end)
+        return True
 
     return apply
-
-
-def _set_spans(name: str, state: StateInline, start: int, count: int) -> None:
-    """Set the spans of the tokens after the first `count`, which a rule made.
-
-    Text before them can be a token too, and a rule can have made none.
-    """
-    end = state.pos
-    tokens = state.tokens[count:]
-    if name in ("emphasis", "strikethrough"):
-        for token in reversed(tokens):  # a token for each delimiter
-            if end > start:
-                token.meta["span"] = (end - len(token.content), end)
-                end -= len(token.content)
-    elif name in ("link", "reference") and tokens[-1].nesting:
-        opening = next(token for token in tokens if token.nesting > 0)
-        opening.meta["span"] = (start, start + 1)
-        label_end = state.md.helpers.parseLinkLabel(state, start, True)
-        tokens[-1].meta["span"] = (label_end, end)
-        if state.src[label_end:end] in ("]", "][]"):  # the label is the key
-            tokens[-1].meta["key"] = " ".join(state.src[start + 1 : label_end].split())
-    elif tokens and tokens[-1].type != "text":
-        tokens[-1].meta["span"] = (start, end)
 
 
 def parse_inline(text: str, env: dict[str, Any]) -> list[Token]:
     """Return the tokens of inline Markdown other than text, by their start.
 
     Each has `meta["span"]`, its start and end in the text. Of elements, these are the spans of the
-    characters before and after their content. `env` is the environment of the parsed document,
-    which has its definitions.
+    characters before and after their content. `env` has the definitions of the parsed document.
     """
     md = markdown_parser()
     parsed = md.inline.parse(text, md, env, [])
@@ -128,39 +120,37 @@ def read_inline(text: str, env: dict[str, Any]) -> list[Item]:
     """Return the items of the content of a paragraph, a heading or a cell; see `parse_inline`."""
     tokens = parse_inline(text, env)
     ends = _unchanged_ends(tokens)
-    marks: list[Mark] = []
+    items: list[Item] = []
     done = 0
     n = 0
     while n < len(tokens):
         start, end = tokens[n].meta["span"]
         if start > done:
-            marks.append(Mark(Item(ItemType.TEXT, done, start, text[done:start])))
+            items.append(Item(ItemType.TEXT, done, start, text[done:start]))
         last = ends.get(n, n)
+        is_attribute = (  # of the link or the point before it
+            tokens[n].type == "unchanged_mark"
+            and tokens[n].content.startswith("{")
+            and bool(items)
+            and items[-1].end == start
+            and items[-1].type in (ItemType.CLOSE, ItemType.POINT)
+        )
         if last > n:
             end = tokens[last].meta["span"][1]
-            marks.append(_unchanged_mark(_tag(tokens[n].content).data, start, end))
-        elif _is_attribute(tokens[n], start, marks):
-            item = marks[-1].item
-            explicit = item.explicit and item.explicit + tokens[n].content
-            marks[-1] = marks[-1]._replace(item=item._replace(end=end, explicit=explicit))
+            name = _tag(tokens[n].content).data
+            item_type = ItemType.BREAK if name in BLOCK_TAGS else ItemType.POINT
+            is_word = name not in BLOCK_TAGS | ANNOTATION_TAGS
+            items.append(Item(item_type, start, end, STAND_IN if is_word else ""))
+        elif is_attribute:
+            explicit = items[-1].explicit and items[-1].explicit + tokens[n].content
+            items[-1] = items[-1]._replace(end=end, explicit=explicit)
         else:
-            marks.append(_mark(tokens[n], start, end))
+            items.append(_item(tokens[n], start, end))
         done = end
         n = last + 1
     if done < len(text):
-        marks.append(Mark(Item(ItemType.TEXT, done, len(text), text[done:])))
-    return pair_elements(marks)
-
-
-def _is_attribute(token: Token, start: int, marks: Sequence[Mark]) -> bool:
-    """Return whether a token has the attributes of the link or the point before it."""
-    return (
-        token.type == "unchanged_mark"
-        and token.content.startswith("{")
-        and bool(marks)
-        and marks[-1].item.end == start
-        and marks[-1].item.type in (ItemType.CLOSE, ItemType.POINT)
-    )
+        items.append(Item(ItemType.TEXT, done, len(text), text[done:]))
+    return pair_elements(items)
 
 
 @functools.lru_cache(maxsize=1000)
@@ -186,34 +176,23 @@ def _unchanged_ends(tokens: Sequence[Token]) -> dict[int, int]:
     return ends
 
 
-def _unchanged_mark(name: str, start: int, end: int) -> Mark:
-    """Return the item of an element of HTML that stays unchanged."""
-    if name in BLOCK_TAGS:
-        return Mark(Item(ItemType.BREAK, start, end))
-    return Mark(Item(ItemType.POINT, start, end, "" if name in ANNOTATION_TAGS else STAND_IN))
-
-
-def _mark(token: Token, start: int, end: int) -> Mark:
+def _item(token: Token, start: int, end: int) -> Item:
     if token.nesting:
         name = token.type.rpartition("_")[0]
         item_type = ItemType.OPEN if token.nesting > 0 else ItemType.CLOSE
         explicit = f"][{token.meta['key']}]" if "key" in token.meta else ""
         item = Item(item_type, start, end, needs_text=name != "link", explicit=explicit)
-        return Mark(item, name, True)
+        return item._replace(name=name, is_sure=True)
     if token.type == "hardbreak":
-        return Mark(Item(ItemType.BREAK, start, end))
+        return Item(ItemType.BREAK, start, end)
     if token.type in ("softbreak", "text_special"):
-        return Mark(Item(ItemType.TEXT, start, end, token.content or "\n"))
-    if token.type == "html_inline":
-        return _tag_mark(_tag(token.content), start, end)
-    shown = "" if token.type in NOT_WORDS else STAND_IN
-    return Mark(Item(ItemType.POINT, start, end, shown))
-
-
-def _tag_mark(tag: HtmlToken, start: int, end: int) -> Mark:
+        return Item(ItemType.TEXT, start, end, token.content or "\n")
+    if token.type != "html_inline":
+        return Item(ItemType.POINT, start, end, "" if token.type in NOT_WORDS else STAND_IN)
+    tag = _tag(token.content)
     if tag.data in BLOCK_TAGS:
-        return Mark(Item(ItemType.BREAK, start, end))
+        return Item(ItemType.BREAK, start, end)
     if tag.data not in INLINE_TAGS or tag.is_closed:
-        return Mark(Item(ItemType.POINT, start, end))
+        return Item(ItemType.POINT, start, end)
     item_type = ItemType.OPEN if tag.type == "StartTag" else ItemType.CLOSE
-    return Mark(Item(item_type, start, end), tag.data)
+    return Item(item_type, start, end, name=tag.data)

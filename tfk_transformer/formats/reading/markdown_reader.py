@@ -5,7 +5,7 @@ markdown-it-py parses the blocks; positions come from their lines.
 
 import functools
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -46,21 +46,12 @@ NO_DEFINITIONS: Mapping[str, dict[str, Any]] = MappingProxyType({})
 
 
 def read(text: str) -> Document:
-    """Parse a Markdown document."""
-    items = read_markdown(text)
-    return Document(text, items, escape_markdown, structure_within(text), encode_markdown)
-
-
-def read_markdown(document: str) -> list[Item]:
-    """Return the items of a Markdown document.
-
-    They are the text of its paragraphs, headings, list items, definitions and tables.
-    """
+    """Parse the paragraphs, headings, list items, definitions and tables of a Markdown document."""
     env: dict[str, Any] = {}
-    lines = [(match.start(), match[0]) for match in MARKDOWN_LINE.finditer(document)]
+    lines = [(match.start(), match[0]) for match in MARKDOWN_LINE.finditer(text)]
     done = [0] * len(lines)  # the characters of each line that are read
     items: list[Item] = []
-    tokens = markdown_parser().parse(document.removeprefix("\ufeff"), env)
+    tokens = markdown_parser().parse(text.removeprefix("\ufeff"), env)
     for n, token in enumerate(tokens):
         if token.type != "inline" or not token.map or tokens[n - 1].type == "fieldlist_name_open":
             continue
@@ -68,10 +59,16 @@ def read_markdown(document: str) -> list[Item]:
         start, end = _text_span(tokens, n)
         if positions and start < end:
             positions = positions[start : end + 1]
-            inline = read_inline(token.content[start:end], env)
-            items += (_move(item, positions) for item in inline)
+            for item in read_inline(token.content[start:end], env):
+                is_empty = item.end == item.start
+                last = positions[item.start] if is_empty else positions[item.end - 1] + 1
+                items.append(item._replace(start=positions[item.start], end=last))
             items.append(Item(ItemType.BREAK, positions[-1], positions[-1]))
-    return items
+    # Passages of the document can use its definitions.
+    structure = functools.partial(markdown_structure, definitions=env.get("references", {}))
+    # Each character is read as itself, or as markup.
+    encode = functools.partial(MARKDOWN_CHARACTER.sub, r"\\\g<0>")
+    return Document(text, items, escape_markdown, structure, encode)
 
 
 def _text_span(tokens: Sequence[Token], n: int) -> tuple[int, int]:
@@ -87,11 +84,11 @@ def _text_span(tokens: Sequence[Token], n: int) -> tuple[int, int]:
 def _positions(
     token: Token, holder: Token, lines: Sequence[tuple[int, str]], done: list[int]
 ) -> list[int]:
-    """Return the position in the document of each character of a token's content and of its end.
+    """Return the position in the document of each character of a token's content and of its end;
+    [] if a line of the content is not in the document.
 
-    The list is empty if a line of the content is not in the document. `holder` is the token before,
-    which begins the paragraph, the heading or the cell. `lines` are the position and the text of
-    each line of the document, of which `done` characters are read.
+    `holder` is the token before, which begins the paragraph, the heading or the cell. `lines` are
+    the position and the text of each line of the document, of which `done` characters are read.
     """
     positions: list[int] = []
     for number, content in enumerate(token.content.split("\n"), (token.map or [0])[0]):
@@ -122,30 +119,12 @@ def _columns(content: str, line: str, holder: Token, done: int) -> list[int]:
     return [*range(start, start + len(content))] if start >= 0 else []
 
 
-def _move(item: Item, positions: Sequence[int]) -> Item:
-    """Return an item with positions in the document instead of positions in the content."""
-    end = positions[item.end - 1] + 1 if item.end > item.start else positions[item.start]
-    return item._replace(start=positions[item.start], end=end)
-
-
 def escape_markdown(text: str, following: str = "") -> str:
     """Return a text as Markdown, with all of its characters that could be markup escaped."""
     escaped = SPECIAL.sub(r"\\\g<0>", BLANKS.sub(" ", text))
     if escaped.endswith("!") and following.startswith("["):
         escaped = f"{escaped[:-1]}\\!"
     return TEXT_START.sub(r"\1\3\5\\\2\4\6", escaped)
-
-
-def encode_markdown(text: str) -> str:
-    """Return a text as Markdown in which each character is read as itself, or as markup."""
-    return MARKDOWN_CHARACTER.sub(r"\\\g<0>", text)
-
-
-def structure_within(document: str) -> Callable[[str], list[str]]:
-    """Return `markdown_structure` for passages of a document, which can use its definitions."""
-    env: dict[str, Any] = {}
-    markdown_parser().parse(document, env)
-    return functools.partial(markdown_structure, definitions=env.get("references", {}))
 
 
 def markdown_structure(
@@ -171,20 +150,16 @@ def markdown_structure(
                 for mark in parse_inline(token.content[start:end], env)
                 if mark.nesting >= 0 and mark.type not in ("softbreak", "text_special")
             ]
-        elif token.type == "heading_open" and token.markup.startswith("#") and token.map:
-            closing = CLOSING_SEQUENCE.search(lines[token.map[0]])
-            structure.append(f"{_block(token)} {closing[1] if closing else ''}")
         elif token.type == "tr_open" and token.map:  # cells after the last column are not shown
             structure.append(f"{token.level} tr {len(escapedSplit(lines[token.map[0]].strip()))}")
         elif token.nesting >= 0:
-            structure.append(_block(token))
+            structure.append(_described(str(token.level), token, token.tag, token.info))
+            if token.type == "heading_open" and token.markup.startswith("#") and token.map:
+                closing = CLOSING_SEQUENCE.search(lines[token.map[0]])
+                structure[-1] += f" {closing[1] if closing else ''}"
     defined = [(label, references[label]) for label in references if label not in definitions]
     defined += [(value["label"], value) for value in env.get("duplicate_refs", [])]
     return structure + [f"definition {label} {it['href']} {it['title']}" for label, it in defined]
-
-
-def _block(token: Token) -> str:
-    return _described(str(token.level), token, token.tag, token.info)
 
 
 def _described(prefix: str, token: Token, *facts: Any) -> str:

@@ -138,7 +138,14 @@ def directive(state: StateBlock, start: int, end: int, silent: bool) -> bool:
     if match["name"] in CODE_DIRECTIVES:
         _push_syntax(state, start, last + is_closed)
         return True
-    _push_syntax(state, start, _options_end(state, start + 1, last))
+    line = start + 1  # after the options: `:name: value` or YAML
+    if line < last and line_text(state, line) == "---":
+        lines = (n for n in range(line + 1, last) if line_text(state, n) == "---")
+        line = next(lines, line - 1) + 1
+    else:
+        while line < last and OPTION.fullmatch(line_text(state, line)):
+            line += 1
+    _push_syntax(state, start, line)
     _tokenize(state, state.line, last, state.blkIndent)
     if is_closed:
         _push_syntax(state, last, last + 1)
@@ -153,17 +160,6 @@ def _closing_line(state: StateBlock, pattern: str, start: int, end: int) -> tupl
         if re.fullmatch(pattern, line_text(state, line)):
             return line, True
     return end, False
-
-
-def _options_end(state: StateBlock, start: int, end: int) -> int:
-    """Return the line after the options of a directive: `:name: value` or YAML."""
-    line = start
-    if line < end and line_text(state, line) == "---":
-        lines = (n for n in range(line + 1, end) if line_text(state, n) == "---")
-        return next(lines, line - 1) + 1
-    while line < end and OPTION.fullmatch(line_text(state, line)):
-        line += 1
-    return line
 
 
 def indented(state: StateBlock, start: int, end: int, silent: bool) -> bool:

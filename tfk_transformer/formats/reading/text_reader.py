@@ -9,18 +9,12 @@ LINE_END = re.compile(r"\n")
 
 
 def read(text: str, lines: bool = False) -> Document:
-    """Parse a plain text; with `lines`, each line is a paragraph."""
-    return Document(text, read_text(text, lines), lambda text, following: text)
-
-
-def read_text(document: str, lines: bool = False) -> list[Item]:
-    """Return the items of a plain text, whose paragraphs end at blank lines or after each line."""
+    """Parse a plain text, whose paragraphs end at blank lines or, with `lines`, after each line."""
     items = []
     done = 0
-    for end in (LINE_END if lines else BLANK_LINES).finditer(document):
-        items += [
-            Item(ItemType.TEXT, done, end.start(), document[done : end.start()]),
-            Item(ItemType.BREAK, *end.span()),
-        ]
+    for end in (LINE_END if lines else BLANK_LINES).finditer(text):
+        items.append(Item(ItemType.TEXT, done, end.start(), text[done : end.start()]))
+        items.append(Item(ItemType.BREAK, *end.span()))
         done = end.end()
-    return [*items, Item(ItemType.TEXT, done, len(document), document[done:])]
+    items.append(Item(ItemType.TEXT, done, len(text), text[done:]))
+    return Document(text, items, lambda text, following: text)

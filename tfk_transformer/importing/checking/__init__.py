@@ -1,6 +1,4 @@
-"""Model cards, and comparisons of imported models with the libraries that they are
-from, which run in a process of their own.
+"""Descriptions of imported models, and comparisons with the libraries that they are from.
 
-Imports `pipelines`, `trimming`, `ctranslate2_folder`, `hugging_face`, and `model_paths` and
-`vocabulary` of this package's parent.
+Imports `pipelines`, `trimming`, `ctranslate2_folder`, `hugging_face`, `model_paths`, `vocabulary`.
 """

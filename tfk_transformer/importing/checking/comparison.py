@@ -8,38 +8,23 @@ import re
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from tfk_transformer.importing.checking.model_card import CARD, read_examples
+from tfk_transformer.importing import model_paths
+from tfk_transformer.importing.checking.description import CARD, read_examples
 from tfk_transformer.importing.checking.reference_program import CTRANSLATE2, TRANSFORMERS
-from tfk_transformer.importing.ctranslate2_folder import argos
+from tfk_transformer.importing.ctranslate2_folder import argos, tokens
 from tfk_transformer.importing.ctranslate2_folder.binary_file import open_binary
-from tfk_transformer.importing.ctranslate2_folder.token_files import (
-    FolderConfig,
-    find_tokenizers,
-    passed_tokens,
-    read_vocabularies,
-)
 from tfk_transformer.importing.hugging_face.multilingual import MBART_25, SMALL100
-from tfk_transformer.importing.model_paths import (
-    ARGOS_MODEL_FOLDER,
-    ARGOS_SUFFIX,
-    CTRANSLATE2_BINARY,
-    is_ctranslate2_folder,
-    is_marian_file,
-    is_marian_folder,
-    resolve_model_path,
-)
 from tfk_transformer.importing.vocabulary import UNKNOWN_PIECE, is_tag, read_sentencepiece
 from tfk_transformer.pipelines.translator import Translator
 from tfk_transformer.text.languages import Languages
 from tfk_transformer.text.results import Translation
-from tfk_transformer.tokenizers.subword_tokenizer import SubwordTokenizer
-from tfk_transformer.training.trimming.trimming import TRIMMING
+from tfk_transformer.training.trimming import TRIMMING
 
 Values = dict[str, Any]  # JSON values by name
 
@@ -60,21 +45,14 @@ ENVIRONMENT = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_VERBOSITY": "error"}
 def compare_with_library(
     model: str | os.PathLike[str], translator: Translator, vocab: Sequence[Path] = ()
 ) -> Values:
-    """Translate a few texts, and compare tokens, translations and scores with the library that the
-    model is from, if it is installed.
+    """Return how a few translations compare with the library that a model is from, as JSON values.
 
-    The texts are the examples in the model card, the probes, and texts of random pieces, up to
-    `TEXTS` in total.
-
-    Returns:
-        JSON values: `source`, `translation` and `source_from` of an example; `library` with its
-        version; `texts`, their number; `equal_tokens` and `equal_translations`; the
-        `largest_score_difference`, None if the library has no scores; the `first_difference`, if
-        any; and `agrees`. If nothing was compared, `agrees` is None, and `reason` says why.
+    The texts are examples in the model card, the probes, and random pieces. `agrees` is None if
+    nothing was compared, and `reason` says why.
     """
-    path = resolve_model_path(model)
+    path = model_paths.resolve_model_path(model)
     with contextlib.ExitStack() as stack:
-        if path.suffix == ARGOS_SUFFIX:
+        if path.suffix == model_paths.ARGOS_SUFFIX:
             path = stack.enter_context(argos.unpacked(path))
         examples = read_examples(path if path.is_dir() else path.parent)
         # With the imported settings, but without drawing tokens.
@@ -82,7 +60,11 @@ def compare_with_library(
         settings: Values = {"temperature": 0.0} if drawing else {}
         sources = _short_texts(translator, examples)
         ours = translator.translate(sources, split_sentences=False, **settings)
-        library = _library_of(path)
+        library: str | None = (
+            CTRANSLATE2 if model_paths.is_ctranslate2_folder(path) else TRANSFORMERS
+        )
+        if model_paths.is_marian_folder(path) or model_paths.is_marian_file(path):
+            library = None
         reason = _missing(library, translator)
         theirs = None
         if reason is None:
@@ -102,13 +84,6 @@ def compare_with_library(
     return {**comparison, **version, **_compare(translator, ours, request, theirs)}
 
 
-def _library_of(path: Path) -> str | None:
-    """Return the library that a folder or file is from, or None if there is none to compare."""
-    if is_marian_folder(path) or is_marian_file(path):
-        return None
-    return CTRANSLATE2 if is_ctranslate2_folder(path) else TRANSFORMERS
-
-
 def _missing(library: str | None, translator: Translator) -> str | None:
     """Return the reason why nothing can be compared, if any."""
     if library is None:
@@ -122,10 +97,19 @@ def _missing(library: str | None, translator: Translator) -> str | None:
 
 
 def _short_texts(translator: Translator, examples: Sequence[str]) -> list[str]:
-    """Return texts that the model reads whole: examples, probes, and texts of random pieces."""
+    """Return texts that the model reads whole: examples, probes, and texts of random words."""
     tokenizer = translator.source_tokenizer
+    pieces = tokenizer.pieces_of(range(tokenizer.vocab_size))
+    plain = list(map(_plain, pieces))
+    letters = [row for row, piece in enumerate(plain) if piece.lstrip("▁").isalpha()]
+    words = [row for row in letters if pieces[row].startswith("▁")]
+    encoded = tokenizer.encode(tokenizer.decode([[row] for row in words]))
+    # Libraries segment texts of pieces that only the other side of a joint vocabulary uses
+    # differently.
+    read = [row for row, ids in zip(words, encoded, strict=True) if ids == [row]]
+    letter_bytes = [row for row in letters if plain[row] != pieces[row] and plain[row].isascii()]
+    ids = read or letter_bytes or letters or tokenizer.text_ids()
     random = np.random.default_rng(0)
-    ids = _word_ids(tokenizer)
     limit = min(MAX_TOKENS, translator.model.config.max_length - 1)
     count = min(VOCABULARY_TOKENS, limit)
     drawn = [random.choice(ids, count).tolist() for _ in range(TEXTS)]
@@ -135,26 +119,9 @@ def _short_texts(translator: Translator, examples: Sequence[str]) -> list[str]:
     return fitting[:TEXTS]
 
 
-def _word_ids(tokenizer: SubwordTokenizer) -> list[int]:
-    """Return tokens that are words, or else letters, or the bytes of letters.
-
-    Pieces that only the other side of a joint vocabulary uses are left out, since libraries segment
-    texts of them differently.
-    """
-    pieces = tokenizer.pieces_of(range(tokenizer.vocab_size))
-    plain = list(map(_plain, pieces))
-    letters = [row for row, piece in enumerate(plain) if piece.lstrip("▁").isalpha()]
-    words = [row for row in letters if pieces[row].startswith("▁")]
-    texts = tokenizer.decode([[row] for row in words])
-    read = [row for row, ids in zip(words, tokenizer.encode(texts), strict=True) if ids == [row]]
-    ascii_bytes = [row for row in letters if plain[row] != pieces[row] and plain[row].isascii()]
-    return read or ascii_bytes or letters or tokenizer.text_ids()
-
-
 def _transformers_request(
     path: Path, translator: Translator, texts: Sequence[str], _: Sequence[Path]
 ) -> Values:
-    """Return a request to translate texts with the settings that the import took over."""
     family = str(translator.origin["family"])
     source, target = _languages(translator)
     languages = {"src_lang": source, "tgt_lang": target}
@@ -198,20 +165,23 @@ def _with_prefix(translator: Translator, prefix: str, texts: Sequence[str]) -> l
 def _ctranslate2_request(
     path: Path, translator: Translator, texts: Sequence[str], vocab: Sequence[Path]
 ) -> Values:
-    """Return a request with the tokens that users of CTranslate2 pass."""
-    is_package = not (path / CTRANSLATE2_BINARY).is_file()
-    folder = path / ARGOS_MODEL_FOLDER if is_package else path
-    values = FolderConfig.read(folder, open_binary(folder / CTRANSLATE2_BINARY))
-    tokens = read_vocabularies(folder, values.unk_token)[1]
-    proto = read_sentencepiece(find_tokenizers(list(dict.fromkeys((folder, path))), vocab)[0])
-    prefix_token = argos.read_package(path).target_prefix
-    passed, _ = passed_tokens(values, tokens, proto, _languages(translator), prefix_token)
+    is_package = not (path / model_paths.CTRANSLATE2_BINARY).is_file()
+    folder = path / model_paths.ARGOS_MODEL_FOLDER if is_package else path
+    values = tokens.FolderConfig.read(folder, open_binary(folder / model_paths.CTRANSLATE2_BINARY))
+    target_tokens = tokens.read_vocabularies(folder, values.unk_token)[1]
+    folders = list(dict.fromkeys((folder, path)))
+    proto = read_sentencepiece(tokens.find_tokenizers(folders, vocab)[0])
+    _, _, target_prefix = argos.read_package(path)
+    passed, _ = tokens.passed_tokens(
+        values, target_tokens, proto, _languages(translator), target_prefix
+    )
     tokenizer = translator.source_tokenizer
     # CTranslate2 adds the tokens that config.json states.
-    before = passed.source_prefix[1:] if values.add_source_bos else passed.source_prefix
+    before = passed["source_prefix"][1 if values.add_source_bos else 0 :]
     adds_end = translator.model.config.source_end and not values.add_source_eos
-    after = [values.eos_token] * adds_end + [*passed.source_suffix]
-    prefix = [] if passed.start == values.decoder_start_token else [passed.start]
+    after = [values.eos_token] * adds_end + [*passed["source_suffix"]]
+    start = passed["target_prefix"][-1]
+    prefix = [] if start == values.decoder_start_token else [start]
     search = translator.search_settings
     return {
         "library": CTRANSLATE2,
@@ -226,7 +196,7 @@ def _ctranslate2_request(
     }
 
 
-def _run(request: Mapping[str, Any]) -> tuple[dict[str, Any] | None, str | None]:
+def _run(request: Values) -> tuple[Values | None, str | None]:
     """Return the results of a library, or None and the last line of its messages."""
     with tempfile.TemporaryDirectory() as folder:
         results = Path(folder) / "results.json"
@@ -245,13 +215,31 @@ def _run(request: Mapping[str, Any]) -> tuple[dict[str, Any] | None, str | None]
 
 
 def _compare(
-    translator: Translator,
-    ours: Sequence[Translation],
-    request: Mapping[str, Any],
-    theirs: Mapping[str, Any],
+    translator: Translator, ours: Sequence[Translation], request: Values, theirs: Values
 ) -> Values:
     """Return how many tokens and translations are equal, and the first that are not."""
-    rows = list(_rows(translator, ours, request, theirs))
+    if request["library"] == TRANSFORMERS:
+        source = translator.source_tokenizer
+        ids = source.encode(request["texts"])
+        our_tokens = [list(map(_plain, source.pieces_of(row))) for row in ids]
+        library_tokens = [list(map(_plain, pieces)) for pieces in theirs["tokens"]]
+        translations = theirs["translations"]
+    else:
+        our_tokens = library_tokens = request["tokens"]  # the tokens are given to the library
+        target = translator.target_tokenizer
+        translations = target.decode([target.ids_of(pieces) for pieces in theirs["hypotheses"]])
+    rows = [
+        {
+            "source": result.source,
+            "tokens": pieces,
+            "library_tokens": library_pieces,
+            "translation": result.text,
+            "library_translation": translation,
+        }
+        for result, pieces, library_pieces, translation in zip(
+            ours, our_tokens, library_tokens, translations, strict=True
+        )
+    ]
     same_tokens = [_are_equal(row["tokens"], row["library_tokens"]) for row in rows]
     same_texts = [_words(row["translation"]) == _words(row["library_translation"]) for row in rows]
     same = [*map(all, zip(same_tokens, same_texts, strict=True))]
@@ -269,30 +257,6 @@ def _compare(
     }
 
 
-def _rows(
-    translator: Translator,
-    ours: Sequence[Translation],
-    request: Mapping[str, Any],
-    theirs: Mapping[str, Any],
-) -> Iterator[dict[str, Any]]:
-    """Yield the source, the tokens and the translations of each text."""
-    if request["library"] == TRANSFORMERS:
-        source = translator.source_tokenizer
-        ids = source.encode(request["texts"])
-        tokens = [list(map(_plain, source.pieces_of(row))) for row in ids]
-        library_tokens = [list(map(_plain, pieces)) for pieces in theirs["tokens"]]
-        translations = theirs["translations"]
-    else:
-        tokens = library_tokens = request["tokens"]  # the tokens are given to the library
-        target = translator.target_tokenizer
-        translations = target.decode([target.ids_of(pieces) for pieces in theirs["hypotheses"]])
-    names = ("source", "tokens", "library_tokens", "translation", "library_translation")
-    sources = [result.source for result in ours]
-    texts = [result.text for result in ours]
-    for values in zip(sources, tokens, library_tokens, texts, translations, strict=True):
-        yield dict(zip(names, values, strict=True))
-
-
 def _plain(piece: str) -> str:
     """Return a piece as both libraries write it: a byte as a character, a tag without a mark."""
     if byte := BYTE_PIECE.fullmatch(piece):
@@ -302,9 +266,7 @@ def _plain(piece: str) -> str:
 
 
 def _words(text: str) -> list[str]:
-    """Return the words of a translation without the signs of unknown tokens and broken bytes, which
-    some libraries leave out.
-    """
+    """Return words without signs of unknown tokens and broken bytes, which libraries lack."""
     return LEFT_OUT.sub(" ", text).split()
 
 

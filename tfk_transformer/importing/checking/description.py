@@ -1,15 +1,21 @@
-"""The files and sizes of an imported model."""
+"""The files and sizes of an imported model, and the license and the examples in its README.md."""
 
+import ast
 import collections
+import itertools
 import math
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import safetensors
 
+from tfk_transformer.config.small_files import read_small_text
+from tfk_transformer.config.words import shorten
 from tfk_transformer.importing.ctranslate2_folder.binary_file import open_binary
+from tfk_transformer.importing.hugging_face.model_folder import CONFIG, read_optional_json
 from tfk_transformer.importing.model_paths import (
     ARGOS_MODEL_FOLDER,
     CTRANSLATE2_BINARY,
@@ -25,32 +31,50 @@ Description = dict[str, Any]  # JSON values by name
 # Files of a model, of all families.
 PATTERNS = (*FILES, *WEIGHT_PATTERNS, "*.npz", "*.bin", "*.yml", f"{ARGOS_MODEL_FOLDER}/*")
 SAFETENSORS_DTYPES = {"F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16"}
-SIDES = ("source", "target")
+# The options of a model that are sizes.
+SIZES = (
+    "encoder_layers",
+    "decoder_layers",
+    "model_dim",
+    "ff_dim",
+    "num_heads",
+    "source_vocab_size",
+    "target_vocab_size",
+)
+CARD = "README.md"
+FRONT_MATTER = re.compile(r"---\n(.*?\n)---\n", re.DOTALL)
+LICENSE = re.compile(r"(?m)^license: *['\"]?([\w.+-]+)")
+# The texts of `widget`, with which the hub's page of a model tries it.
+WIDGET = re.compile(r"(?m)^widget: *\n((?:[ -].*(?:\n|$))+)")
+WIDGET_TEXT = re.compile(r"(?m)^[ -]*text: *(['\"]?)(\S.*?)\1 *$")
+CODE_BLOCK = re.compile(r"(?ms)^```(?:python|py)\n(.*?)^```")
+# Names of variables that contain a source text in the code of model cards.
+SOURCE_NAME = re.compile(
+    r"(?i)^(?:(?:src|source|input)_?)?(?:texts?|sentences?|article\w*|inputs?)"
+)
+MIN_WORDS = 2  # fewer may be the name of a file or a language
 
 
 def describe_model(
     model: str | os.PathLike[str], translator: Translator, vocab: Sequence[Path] = ()
 ) -> Description:
-    """Describe what was read.
-
-    Returns:
-        JSON values: `files`, bytes by name; `dtypes`, numbers of stored weights by dtype, if the
-        files state them; sizes of the model by the names of its options; and `parameters`.
+    """Return the JSON values `files`, bytes by name; `dtypes`, numbers of stored weights by dtype,
+    the most frequent first, if the files state them; sizes of the model by the names of its
+    options; and `parameters`.
     """
     path = resolve_model_path(model)
     patterned = (file for pattern in PATTERNS for file in path.glob(pattern) if file.is_file())
     paths = [path] if path.is_file() else sorted(set(patterned))
-    config = translator.model.config
-    names = ("encoder_layers", "decoder_layers", "model_dim", "ff_dim", "num_heads")
-    sizes = {name: getattr(config, name) for name in names}
-    sizes |= {f"{side}_vocab_size": getattr(config, f"{side}_vocab_size") for side in SIDES}
     root = path if path.is_dir() else path.parent
+    dtypes: collections.Counter[str] = collections.Counter()
+    for dtype, shape in itertools.chain.from_iterable(map(_arrays, paths)):
+        dtypes[dtype] += math.prod(shape)
     return {
         "files": {
             os.path.relpath(file, root): file.stat().st_size for file in [*paths, *map(Path, vocab)]
         },
-        "dtypes": _dtypes(paths),
-        **sizes,
+        "dtypes": dict(dtypes.most_common()),
+        **{name: getattr(translator.model.config, name) for name in SIZES},
         "parameters": translator.model.count_params(),
     }
 
@@ -71,15 +95,6 @@ def describe_line(description: Mapping[str, Any]) -> str:
     )
 
 
-def _dtypes(paths: Iterable[Path]) -> dict[str, int]:
-    """Return how many weights are stored in each dtype, the most frequent first."""
-    counts: collections.Counter[str] = collections.Counter()
-    for path in paths:
-        for dtype, shape in _arrays(path):
-            counts[dtype] += math.prod(shape)
-    return dict(counts.most_common())
-
-
 def _arrays(path: Path) -> Iterator[tuple[str, Sequence[int]]]:
     """Yield the dtypes and shapes of the arrays in a file whose header states them."""
     if path.suffix == ".safetensors":
@@ -89,3 +104,40 @@ def _arrays(path: Path) -> Iterator[tuple[str, Sequence[int]]]:
     elif path.name == CTRANSLATE2_BINARY and is_ctranslate2_folder(path.parent):
         for variable in open_binary(path).variables.values():
             yield variable.dtype, variable.shape
+
+
+def read_license(folder: Path) -> str | None:
+    """Return the license that a folder's README.md or its config.json states."""
+    line = LICENSE.search(_read_card(folder)[1])
+    stated = line[1] if line else read_optional_json(folder / CONFIG).get("license")
+    return shorten(stated) if isinstance(stated, str) else None
+
+
+def read_examples(folder: Path) -> list[str]:
+    """Return the source texts of the examples in a folder's README.md, each once."""
+    card, front_matter = _read_card(folder)
+    widget = WIDGET.search(front_matter)
+    texts = [text for _, text in WIDGET_TEXT.findall(widget[1])] if widget else []
+    for code in CODE_BLOCK.findall(card):
+        try:
+            statements = ast.parse(code).body
+        except (SyntaxError, ValueError, RecursionError, MemoryError):
+            continue
+        for statement in statements:
+            if not isinstance(statement, ast.Assign):
+                continue
+            target, value = statement.targets[0], statement.value
+            if isinstance(target, ast.Name) and SOURCE_NAME.match(target.id):
+                parts = value.elts if isinstance(value, ast.List | ast.Tuple) else [value]
+                literals = [part.value for part in parts if isinstance(part, ast.Constant)]
+                strings = [text for text in literals if isinstance(text, str)]
+                texts += [text for text in strings if len(text.split()) >= MIN_WORDS]
+    return list(dict.fromkeys(filter(str.strip, texts)))
+
+
+def _read_card(folder: Path) -> tuple[str, str]:
+    """Return README.md and its front matter, which are empty if there are none."""
+    path = folder / CARD
+    card = read_small_text(path, errors="replace") if path.is_file() else ""
+    match = FRONT_MATTER.match(card)
+    return card, match[1] if match else ""

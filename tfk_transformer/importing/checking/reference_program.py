@@ -1,8 +1,7 @@
 """A program that translates with the library that a model is from.
 
-It reads a JSON object from standard input, and writes one to the file that its argument names.
-`comparison` runs it in a process of its own, so that the memory of both models is not needed at
-once, and that the library's messages and settings do not matter.
+It reads JSON from standard input, and writes to the file that its argument names. In a process of
+its own, it needs no memory for the other model, and the library's messages do not matter.
 """
 
 import json
@@ -26,9 +25,8 @@ def main() -> None:
 def _transformers(request: Mapping[str, Any]) -> dict[str, Any]:
     """Translate the `texts` of a request with transformers.
 
-    The request has `folder`, `tokenizer`, the name of its class, and for a model of several
-    languages `languages`, arguments of the tokenizer, and `language_setting`, the argument of
-    `generate` that takes the target's language.
+    `tokenizer` is the name of its class. For a model of several languages, `languages` are
+    arguments of the tokenizer, and `generate` takes the target's as `language_setting`.
     """
     import torch
     import transformers
@@ -43,7 +41,11 @@ def _transformers(request: Mapping[str, Any]) -> dict[str, Any]:
     settings: dict[str, Any] = {"do_sample": False, "return_dict_in_generate": True}
     language = None
     if setting := request["language_setting"]:
-        settings[setting] = language = _language_row(tokenizer, request["languages"]["tgt_lang"])
+        # Its token is the language, such as "de_DE", or "__de__" in M2M100.
+        target = request["languages"]["tgt_lang"]
+        candidates = map(tokenizer.convert_tokens_to_ids, (target, f"__{target}__"))
+        language = next(row for row in candidates if row not in (None, tokenizer.unk_token_id))
+        settings[setting] = language
     translations = []
     scores = []
     for text in request["texts"]:
@@ -68,17 +70,8 @@ def _transformers(request: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _language_row(tokenizer: Any, language: str) -> int:
-    """Return the row of the token of a language, which is "de_DE", or "__de__" in M2M100."""
-    rows = [tokenizer.convert_tokens_to_ids(token) for token in (language, f"__{language}__")]
-    return next(row for row in rows if row not in (None, tokenizer.unk_token_id))
-
-
 def _ctranslate2(request: Mapping[str, Any]) -> dict[str, Any]:
-    """Translate the `tokens` of a request with CTranslate2.
-
-    The request has `folder`, `settings`, arguments of `translate_batch`, and `target_prefix`.
-    """
+    """Translate the `tokens` of a request with CTranslate2."""
     import ctranslate2
 
     engine = ctranslate2.Translator(request["folder"], compute_type="float32")

@@ -10,13 +10,8 @@ import zipfile
 import zlib
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
-from typing import NamedTuple
 
-from tfk_transformer.config.small_files import (
-    MAX_CONFIG_BYTES,
-    MAX_VOCABULARY_BYTES,
-    read_json_object,
-)
+from tfk_transformer.config import small_files
 from tfk_transformer.config.words import shorten
 from tfk_transformer.importing.arrays import first_line
 from tfk_transformer.importing.model_paths import ARGOS_MODEL_FOLDER, CTRANSLATE2_BINARY
@@ -30,13 +25,13 @@ MAX_COMPRESSION = 20
 ARGOS_CODES = {"pb": "pt_BR", "zt": "zh_Hant"}
 # The files of a package that an import reads, and their largest sizes. None: as in the archive.
 PACKAGE_FILES: dict[str, int | None] = {
-    METADATA: MAX_CONFIG_BYTES,
-    "README.md": MAX_CONFIG_BYTES,
-    "sentencepiece.model": MAX_VOCABULARY_BYTES,
-    "bpe.model": MAX_VOCABULARY_BYTES,
-    f"{ARGOS_MODEL_FOLDER}/config.json": MAX_CONFIG_BYTES,
+    METADATA: small_files.MAX_CONFIG_BYTES,
+    "README.md": small_files.MAX_CONFIG_BYTES,
+    "sentencepiece.model": small_files.MAX_VOCABULARY_BYTES,
+    "bpe.model": small_files.MAX_VOCABULARY_BYTES,
+    f"{ARGOS_MODEL_FOLDER}/config.json": small_files.MAX_CONFIG_BYTES,
     **{
-        f"{ARGOS_MODEL_FOLDER}/{side}_vocabulary.{suffix}": MAX_VOCABULARY_BYTES
+        f"{ARGOS_MODEL_FOLDER}/{side}_vocabulary.{suffix}": small_files.MAX_VOCABULARY_BYTES
         for side in ("shared", "source", "target")
         for suffix in ("json", "txt")
     },
@@ -44,18 +39,10 @@ PACKAGE_FILES: dict[str, int | None] = {
 }
 
 
-class Package(NamedTuple):
-    """The description of a package."""
-
-    name: str | None = None
-    languages: Languages = Languages()
-    target_prefix: str | None = None  # the token before every target
-
-
-def read_package(folder: Path) -> Package:
-    """Return the description of an unpacked package, without languages if there is none."""
+def read_package(folder: Path) -> tuple[str | None, Languages, str | None]:
+    """Return the name of an unpacked package, its languages, and the token before every target."""
     path = folder / METADATA
-    values = read_json_object(path) if path.is_file() else {}
+    values = small_files.read_json_object(path) if path.is_file() else {}
     if (package_type := values.get("type", "translate")) != "translate":
         raise ValueError(
             f"folder: expected a package of type 'translate', got {shorten(repr(package_type))} in "
@@ -71,7 +58,7 @@ def read_package(folder: Path) -> Package:
     source, target = (code if is_language(code) else None for code in codes)
     version = values.get("package_version")
     name = f"{stated[0]}_{stated[1]} {version}" if source and target and version else None
-    return Package(name and shorten(name), Languages(source, target), prefix)
+    return name and shorten(name), Languages(source, target), prefix
 
 
 @contextlib.contextmanager

@@ -1,8 +1,7 @@
 """`model.bin` of CTranslate2: named arrays, some of which are quantized.
 
 The format is from `Model::load` in CTranslate2's src/models/model.cc and from
-python/ctranslate2/specs/model_spec.py. All numbers are little-endian. A text has a length of two
-bytes, which counts a zero byte at its end.
+python/ctranslate2/specs/model_spec.py. All numbers are little-endian.
 """
 
 import os
@@ -12,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from tfk_transformer.config.words import shorten
-from tfk_transformer.importing.arrays import Arrays, HeaderReader, StoredArray
+from tfk_transformer.importing.arrays import HeaderReader, StoredArray
 
 VERSIONS = range(2, 7)
 DTYPES = ("float32", "int8", "int16", "int32", "float16", "bfloat16")  # by type number
@@ -36,10 +35,6 @@ class BinaryFile:
             for name, variable in variables.items()
             if variable.shape and not name.endswith(SCALE)
         }
-
-    def arrays(self) -> Arrays:
-        """Return all arrays other than scalars and scales. Quantized arrays are dequantized."""
-        return Arrays(self.path, self.shapes, self.read)
 
     def number(self, name: str, default: float) -> float:
         """Return the value of a scalar, or a default if the file does not have it."""
@@ -114,12 +109,11 @@ def open_binary(path: Path) -> BinaryFile:
 
 
 def _text(reader: HeaderReader) -> str:
-    """Return the next text."""
+    """Return the next text, after its length of two bytes, which counts a zero byte at its end."""
     return reader.take(reader.number(2))[:-1].decode(errors="replace")
 
 
 def _variable(reader: HeaderReader, version: int) -> tuple[str, StoredArray]:
-    """Return the next array and its name; its values are not read."""
     name = _text(reader)
     shape = tuple(reader.number(4) for _ in range(reader.number(1)))
     number = reader.number(1)

@@ -1,6 +1,6 @@
 """A folder of CTranslate2 becomes a translator."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -8,22 +8,21 @@ import numpy as np
 
 from tfk_transformer.config.model_options import TransformerConfig
 from tfk_transformer.config.words import shorten
-from tfk_transformer.importing.ctranslate2_folder.argos import Package
 from tfk_transformer.importing.ctranslate2_folder.binary_file import BinaryFile, open_binary
 from tfk_transformer.importing.ctranslate2_folder.options import (
     check_supported,
     read_options,
     tied_tables,
 )
-from tfk_transformer.importing.ctranslate2_folder.token_files import (
+from tfk_transformer.importing.ctranslate2_folder.tokens import (
     FAMILY,
     FolderConfig,
-    PassedTokens,
     find_tokenizers,
+    ids_of,
     passed_tokens,
+    read_sides,
     read_vocabularies,
 )
-from tfk_transformer.importing.ctranslate2_folder.tokens import ids_of, read_sides
 from tfk_transformer.importing.ctranslate2_folder.weights import (
     OUTPUT_BIAS,
     STORED_POSITIONS,
@@ -51,14 +50,9 @@ UNLIMITED_FACTOR = 1000.0  # so that `max_length` is the only limit
 
 
 def read_ctranslate2(
-    path: Path, package: Package, vocab: Sequence[Path], languages: Languages
+    path: Path, target_prefix: str | None, vocab: Sequence[Path], languages: Languages
 ) -> Imported:
-    """Read a folder with `model.bin`, `config.json` and vocabularies, or a package of Argos
-    Translate, which has such a folder as `model`.
-
-    The SentencePiece models are in either folder, or elsewhere (vocab): one for both sides, or one
-    for the source and one for the target.
-    """
+    """Read a folder of CTranslate2, or a package of Argos Translate, which has one as `model`."""
     is_package = not (path / CTRANSLATE2_BINARY).is_file()
     folder = path / ARGOS_MODEL_FOLDER if is_package else path
     check_no_pointers([folder / CTRANSLATE2_BINARY])
@@ -70,20 +64,30 @@ def read_ctranslate2(
     source_tokens, target_tokens = vocabularies
     options = read_options(file, values.layer_norm_epsilon)
     passed, selected = passed_tokens(
-        values, target_tokens, read_sentencepiece(paths[0]), languages, package.target_prefix
+        values, target_tokens, read_sentencepiece(paths[0]), languages, target_prefix
     )
     # Whether the first token of the decoder has an embedding of zeros.
     starts_with_zeros = file.number("decoder/start_from_zero_embedding", 0) != 0
-    _check_passed(passed, target_tokens, starts_with_zeros, folder)
+    *forced, start = passed["target_prefix"]
+    if forced and (start not in target_tokens or starts_with_zeros):
+        problem = "start_from_zero_embedding" if starts_with_zeros else "a vocabulary without"
+        raise ValueError(
+            f"folder: expected a decoder that reads '{shorten(start)}' before every target in "
+            f"{folder}, got {problem} it."
+        )
     tied = tied_tables(file, source_tokens == target_tokens)
     source_table, target_table, _ = table_names(file)
+    rows = (file.shapes[source_table][0], file.shapes[target_table][0])
+    never_predicted: list[int] = []
+    if file.shapes.get(OUTPUT_BIAS) == rows[1:]:
+        never_predicted = np.flatnonzero(file.read(OUTPUT_BIAS) <= MAX_SILENT_BIAS).tolist()
     (source, source_model), (target, target_model) = read_sides(
         values,
         vocabularies,
         paths,
-        (file.shapes[source_table][0], file.shapes[target_table][0]),
-        _never_predicted(file, file.shapes[target_table][0]),
-        None if starts_with_zeros else str(passed.start),
+        rows,
+        never_predicted,
+        None if starts_with_zeros else start,
         tied in ("inputs", "all"),
     )
     options |= {
@@ -103,49 +107,29 @@ def read_ctranslate2(
     )
 
 
-def _check_passed(
-    passed: PassedTokens, tokens: Sequence[str], starts_with_zeros: bool, folder: Path
-) -> None:
-    """Refuse a token before every target that the vocabulary or the decoder lacks."""
-    if passed.target_prefix and (passed.start not in tokens or starts_with_zeros):
-        problem = "start_from_zero_embedding" if starts_with_zeros else "a vocabulary without"
-        raise ValueError(
-            f"folder: expected a decoder that reads '{shorten(str(passed.start))}' before every "
-            f"target in {folder}, got {problem} it."
-        )
-
-
 def _config(
     file: BinaryFile,
     options: dict[str, Any],
     sides: tuple[Vocabulary, Vocabulary],
     vocabularies: tuple[list[str], list[str]],
-    passed: PassedTokens,
+    passed: Mapping[str, tuple[str, ...]],
     unknown: str,
 ) -> TransformerConfig:
-    """Return the configuration of an equivalent `Transformer`, which adds the passed tokens."""
     (source, target), (source_tokens, target_tokens) = sides, vocabularies
-    prefix = ids_of(source, source_tokens, passed.source_prefix, unknown)
-    suffix = ids_of(source, source_tokens, passed.source_suffix, unknown)
-    start = ids_of(target, target_tokens, passed.target_prefix, unknown)
+    prefix = ids_of(source, source_tokens, passed["source_prefix"], unknown)
+    suffix = ids_of(source, source_tokens, passed["source_suffix"], unknown)
+    forced = ids_of(target, target_tokens, passed["target_prefix"][:-1], unknown)
     if STORED_POSITIONS[0] in file.shapes:
         # The rows of a table also serve the tokens with every text.
-        options["max_length"] -= max(len(prefix) + len(suffix), len(start))
+        options["max_length"] -= max(len(prefix) + len(suffix), len(forced))
     return TransformerConfig(
         source_vocab_size=len(source.pieces),
         target_vocab_size=len(target.pieces),
         source_prefix=prefix,
         source_suffix=suffix,
-        target_prefix=start,
+        target_prefix=forced,
         **options,
     )
-
-
-def _never_predicted(file: BinaryFile, rows: int) -> frozenset[int]:
-    """Return the rows of the target with a bias that leaves them no probability."""
-    if file.shapes.get(OUTPUT_BIAS) != (rows,):
-        return frozenset()
-    return frozenset(np.flatnonzero(file.read(OUTPUT_BIAS) <= MAX_SILENT_BIAS).tolist())
 
 
 def _reads_end(values: FolderConfig, starts_with_zeros: bool, is_package: bool) -> bool:
@@ -162,7 +146,7 @@ def _reads_end(values: FolderConfig, starts_with_zeros: bool, is_package: bool) 
 
 
 def _default_search(config: TransformerConfig, is_package: bool) -> dict[str, Any]:
-    """Return the search settings with which CTranslate2 or Argos Translate translates by default.
+    """Return the search settings of CTranslate2 or Argos Translate.
 
     CTranslate2 counts a token after the start token that its user passes, such as a language token,
     as part of a translation. Here it is the start token.
@@ -179,7 +163,6 @@ def _default_search(config: TransformerConfig, is_package: bool) -> dict[str, An
 
 
 def _notes(folder: Path, values: FolderConfig, has_end: bool, is_package: bool) -> Iterator[str]:
-    """Yield a sentence on each difference from the program that reads the folder."""
     if has_end and not values.add_source_eos:
         yield (
             f"the model reads {values.eos_token} at the end of a source, which the tokenizers of "

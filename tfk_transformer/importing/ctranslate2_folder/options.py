@@ -1,7 +1,6 @@
 """The options of a `TransformerSpec` of CTranslate2, from its arrays and attributes.
 
-The meaning of a missing array or attribute is that of CTranslate2's src/layers/transformer.cc and
-src/layers/common.cc.
+The meaning of a missing one is that of CTranslate2's src/layers/transformer.cc and common.cc.
 """
 
 import itertools
@@ -12,7 +11,6 @@ from typing import Any, Literal
 import numpy as np
 
 from tfk_transformer.config.words import shorten
-from tfk_transformer.importing.arrays import Shapes
 from tfk_transformer.importing.ctranslate2_folder.binary_file import BinaryFile, load_error
 from tfk_transformer.importing.ctranslate2_folder.weights import (
     RELATIVE_BIAS,
@@ -88,9 +86,8 @@ def check_supported(file: BinaryFile) -> None:
         for name, (neutral, layers) in NEUTRAL.items()
         if (value := file.number(name, neutral)) != neutral
     ]
-    if file.number(f"decoder/{SCALE_OUTPUTS}", 1) != 1 and "decoder/layer_norm/gamma" not in (
-        file.variables
-    ):
+    scales_outputs = file.number(f"decoder/{SCALE_OUTPUTS}", 1) != 1
+    if scales_outputs and "decoder/layer_norm/gamma" not in file.variables:
         problems.append(f"scaled decoder outputs without a norm ('decoder/{SCALE_OUTPUTS}')")
     problems += [
         f"scaled layers ('{name}')"
@@ -114,12 +111,20 @@ def read_options(file: BinaryFile, epsilon: float | None) -> dict[str, Any]:
         raise load_error(file.path, f"expected matrices as {', '.join(missing)}")
     width = shapes[names[0]][1]
     norm_type = _norm_type(file)
+    widths = [shapes.get(f"{stack}/layer_0/ffn/linear_0/weight", (0,))[0] for stack in STACKS]
+    biases = [name for name in shapes if re.search(r"attention/linear_\d/bias$", name)]
+    outputs = [name for name in biases if re.search(r"self_attention/linear_1|linear_2", name)]
+    # Only the product of several roles can have a bias.
+    inputs = ("query", "key", "value") if len(outputs) < len(biases) else ()
     options = {
         "model_dim": width,
         "norm_type": norm_type,
         "norm_epsilon": DEFAULT_EPSILON[norm_type] if epsilon is None else epsilon,
-        **_feed_forward(shapes),
-        "attention_bias": _attention_bias(shapes),
+        "ff_dim": widths[0],
+        "decoder_ff_dim": widths[1] if widths[1] not in (0, widths[0]) else None,
+        "ff_gated": "encoder/layer_0/ffn/linear_0_noact/weight" in shapes,
+        "ff_bias": any(re.search(r"/ffn/linear_\w+/bias$", name) for name in shapes),
+        "attention_bias": (*inputs, *["output"] * bool(outputs)),
         "output_bias": True,
         **{f"{stack}_layers": count_layers(shapes, stack) for stack in STACKS},
         **_equal_options(file, width),
@@ -138,10 +143,7 @@ def read_options(file: BinaryFile, epsilon: float | None) -> dict[str, Any]:
 
 
 def tied_tables(file: BinaryFile, same_tokens: bool) -> Literal["none", "inputs", "target", "all"]:
-    """Return the value of `tie_embeddings`: which tables are equal.
-
-    Source and target share a table only if they have the same tokens.
-    """
+    """Return the value of `tie_embeddings`; tables of other tokens are not shared."""
     source, target, output = table_names(file)
 
     def same(first: str, second: str) -> bool:
@@ -167,41 +169,25 @@ def _norm_type(file: BinaryFile) -> Literal["layer", "rms"]:
     return "rms" if without else "layer"
 
 
-def _feed_forward(shapes: Shapes) -> dict[str, Any]:
-    """Return the options of feed-forward blocks."""
-    widths = [shapes.get(f"{stack}/layer_0/ffn/linear_0/weight", (0,))[0] for stack in STACKS]
-    return {
-        "ff_dim": widths[0],
-        "decoder_ff_dim": widths[1] if widths[1] not in (0, widths[0]) else None,
-        "ff_gated": "encoder/layer_0/ffn/linear_0_noact/weight" in shapes,
-        "ff_bias": any(re.search(r"/ffn/linear_\w+/bias$", name) for name in shapes),
-    }
-
-
-def _attention_bias(shapes: Shapes) -> tuple[str, ...]:
-    """Return the roles with a bias. Only the product of several roles can have one."""
-    biases = [name for name in shapes if re.search(r"attention/linear_\d/bias$", name)]
-    outputs = [name for name in biases if re.search(r"self_attention/linear_1|linear_2", name)]
-    inputs = ("query", "key", "value") if len(outputs) < len(biases) else ()
-    return (*inputs, *["output"] * bool(outputs))
-
-
 def _equal_options(file: BinaryFile, width: int) -> dict[str, Any]:
     """Return the options that encoder and decoder must have in common."""
     heads = HEADS_OF_SPEC.get(file.spec, 8)
-    options: dict[str, Any] = {}
-    problems = []
-    for name, read in (
-        ("num_heads", lambda stack: int(_attribute(file, stack, "num_heads", heads))),
-        ("norm", lambda stack: "pre" if _attribute(file, stack, "pre_norm", 1) else "post"),
-        ("ff_activation", lambda stack: _activation(_attribute(file, stack, "activation", 0))),
-        ("scale_embeddings", lambda stack: _scale(file, stack, width)),
-        ("embedding_norm", lambda stack: f"{stack}/layernorm_embedding/gamma" in file.variables),
-    ):
-        values = [read(stack) for stack in STACKS]
-        options[name] = values[0]
-        if values[0] != values[1]:
-            problems.append(f"{name} {values[0]} in the encoder and {values[1]} in the decoder")
+    by_stack: list[dict[str, Any]] = [
+        {
+            "num_heads": int(_attribute(file, stack, "num_heads", heads)),
+            "norm": "pre" if _attribute(file, stack, "pre_norm", 1) else "post",
+            "ff_activation": _activation(_attribute(file, stack, "activation", 0)),
+            "scale_embeddings": _scale(file, stack, width),
+            "embedding_norm": f"{stack}/layernorm_embedding/gamma" in file.variables,
+        }
+        for stack in STACKS
+    ]
+    options, decoder_options = by_stack
+    problems = [
+        f"{name} {value} in the encoder and {decoder_options[name]} in the decoder"
+        for name, value in options.items()
+        if value != decoder_options[name]
+    ]
     if options["num_heads"] < 1:
         problems.append(f"num_heads {options['num_heads']}")
     if options["ff_activation"] not in SUPPORTED_ACTIVATIONS:
@@ -265,16 +251,12 @@ def _position_options(file: BinaryFile, width: int) -> dict[str, Any]:
 
 
 def _relative_positions(file: BinaryFile) -> dict[str, Any]:
-    """Return the options of positions that are biases of self-attention."""
     layers = {
         stack: [f"{stack}/layer_{i}" for i in range(count_layers(file.shapes, stack))]
         for stack in STACKS
     }
     sizes = {
-        (
-            file.shapes.get(f"{layer}/{RELATIVE_BIAS}", ()),
-            file.number(f"{layer}/{MAX_DISTANCE}", 0),
-        )
+        (file.shapes.get(f"{layer}/{RELATIVE_BIAS}", ()), file.number(f"{layer}/{MAX_DISTANCE}", 0))
         for layer in itertools.chain(*layers.values())
     }
     shape, distance = min(sizes)

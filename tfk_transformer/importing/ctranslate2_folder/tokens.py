@@ -1,16 +1,28 @@
-"""The tokenizers of a folder of CTranslate2, with this project's ids."""
+"""config.json, vocabularies and tokenizers of a folder of CTranslate2."""
 
+import itertools
+import re
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
+from typing import Self
 
+from pydantic import Field
 from sentencepiece.sentencepiece_model_pb2 import ModelProto
 
+from tfk_transformer.config.small_files import (
+    MAX_VOCABULARY_BYTES,
+    read_json,
+    read_json_object,
+    read_small_file,
+)
 from tfk_transformer.config.words import shorten
-from tfk_transformer.importing.ctranslate2_folder.token_files import FolderConfig
+from tfk_transformer.importing.ctranslate2_folder.binary_file import BinaryFile
+from tfk_transformer.importing.imported import ForeignConfig, check_languages
 from tfk_transformer.importing.vocabulary import (
     Side,
     SpecialRows,
     Vocabulary,
+    check_vocab,
     read_sentencepiece,
     remap_vocabulary,
     sentencepiece_model,
@@ -18,8 +30,163 @@ from tfk_transformer.importing.vocabulary import (
     text_pieces,
     unused_name,
 )
+from tfk_transformer.text.languages import Languages
 
+FAMILY = "CTranslate2"
+CONFIG = "config.json"
+# The SentencePiece models of source and target. CTranslate2 does not read them, so their names
+# are those of the programs that write them.
+TOKENIZER_NAMES = (
+    ("source.spm", "target.spm"),
+    ("source.model", "target.model"),
+    ("sentencepiece.model",) * 2,
+    ("sentencepiece.bpe.model",) * 2,
+    ("spm.model",) * 2,
+    ("tokenizer.model",) * 2,
+    ("spiece.model",) * 2,
+)
+# M2M100: __de__; NLLB-200: deu_Latn; mBART: de_DE. fairseq has the latter as __deu_Latn__ and
+# [de_DE].
+LANGUAGE_TOKEN = re.compile(
+    r"__([a-z]{2,3})__|(?:__)?([a-z]{3}_[A-Z][a-z]{3})(?:__)?|\[?([a-z]{2}_[A-Z]{2})\]?"
+)
 MIN_SHARED_PIECES = 0.25  # of a SentencePiece model in its vocabulary
+
+
+class FolderConfig(ForeignConfig):
+    """The values of a config.json on which results depend."""
+
+    unk_token: str = "<unk>"
+    bos_token: str | None = "<s>"
+    eos_token: str = "</s>"
+    decoder_start_token: str | None = "<s>"  # None: the user passes it as a target prefix
+    add_source_bos: bool = False
+    add_source_eos: bool = False
+    layer_norm_epsilon: float | None = Field(default=None, gt=0)
+
+    @classmethod
+    def read(cls, folder: Path, file: BinaryFile) -> Self:
+        """Return the values of a folder. Before version 6, they are attributes of the model."""
+        if (folder / CONFIG).is_file():
+            return cls(**read_json_object(folder / CONFIG))
+        names = ("unk_token", "bos_token", "eos_token")
+        defaults = {name: cls.model_fields[name].default for name in names}
+        tokens = {name: file.text(name, default) for name, default in defaults.items()}
+        start = tokens["bos_token" if file.number("with_target_bos", 1) else "eos_token"]
+        return cls(
+            **tokens,
+            decoder_start_token=None if file.number("user_decoder_start_tokens", 0) else start,
+            add_source_bos=bool(file.number("with_source_bos", 0)),
+            add_source_eos=bool(file.number("with_source_eos", 0)),
+        )
+
+
+def passed_tokens(
+    config: FolderConfig,
+    tokens: Sequence[str],
+    proto: ModelProto,
+    languages: Languages,
+    target_prefix: str | None,
+) -> tuple[dict[str, tuple[str, ...]], Languages]:
+    """Return the tokens that users of CTranslate2 pass with every text, by options of a
+    `TransformerConfig`, and the languages that they select, if any.
+
+    The last token of `target_prefix` is the start token here. A model with language tokens reads
+    and writes them where its family does: as M2M100, NLLB-200 and mBART-50 if its decoder starts
+    with the end token, as mBART-25 if its users pass the start token. `tokens` are the target's
+    vocabulary, `proto` is the source's, and Argos Translate may pass a `target_prefix`.
+    """
+    first = config.decoder_start_token  # None: users pass it
+    before = (str(config.bos_token),) if config.add_source_bos else ()
+    forced = () if first is None else (first,)
+    passed: dict[str, tuple[str, ...]] = {
+        "source_prefix": before,
+        "source_suffix": (),
+        "target_prefix": forced,
+    }
+    if target_prefix is not None:
+        return {**passed, "target_prefix": (*forced, target_prefix)}, Languages()
+    pieces = set(text_pieces(proto))
+    matches = {token: LANGUAGE_TOKEN.fullmatch(token) for token in tokens if token not in pieces}
+    available = {
+        next(filter(None, match.groups())): token for token, match in matches.items() if match
+    }
+    if len(available) > 1 and first in (None, config.eos_token):
+        check_languages(languages, available, FAMILY)
+        source, target = (available[str(language)] for language in languages)
+        name = "source_suffix" if first is None else "source_prefix"
+        passed[name] += (source,)
+        return {**passed, "target_prefix": (*forced, target)}, languages
+    if first is None:
+        raise ValueError(
+            f"folder: expected a decoder_start_token in {CONFIG}, got null: this model expects its "
+            "start token in each target prefix; name it in the file."
+        )
+    return passed, Languages()
+
+
+def read_vocabularies(folder: Path, unknown: str) -> tuple[list[str], list[str]]:
+    """Return the tokens of source and target by row."""
+    if shared := _read_vocabulary(folder, "shared", unknown):
+        return shared, shared
+    sides = {side: _read_vocabulary(folder, side, unknown) for side in ("source", "target")}
+    if missing := [f"{side}_vocabulary.json" for side, tokens in sides.items() if not tokens]:
+        raise ValueError(
+            f"folder: expected shared_vocabulary.json, or source_vocabulary.json and "
+            f"target_vocabulary.json (or .txt) in {folder}, got no {', '.join(missing)}."
+        )
+    return sides["source"], sides["target"]
+
+
+def _read_vocabulary(folder: Path, side: str, unknown: str) -> list[str]:
+    """Return the tokens of a vocabulary file, or an empty list if there is no such file."""
+    path = folder / f"{side}_vocabulary.json"
+    if path.is_file():
+        tokens = read_json(path, MAX_VOCABULARY_BYTES)
+        if not isinstance(tokens, list) or not all(type(token) is str for token in tokens):
+            raise ValueError(f"vocabulary: expected a list of tokens in {path}, got other values.")
+    elif (path := path.with_suffix(".txt")).is_file():
+        text = read_small_file(path, MAX_VOCABULARY_BYTES).decode(errors="replace")
+        # CTranslate2 takes a carriage return at the end of a line as part of a token, unless every
+        # line has one.
+        tokens = text.removesuffix("\n").split("\n") if text else []
+        if all(token.endswith("\r") for token in tokens):
+            tokens = [token.removesuffix("\r") for token in tokens]
+    else:
+        return []
+    if not tokens:
+        raise ValueError(f"vocabulary: expected tokens in {path}, got none.")
+    return tokens if unknown in tokens else [*tokens, unknown]
+
+
+def find_tokenizers(folders: Sequence[Path], vocab: Sequence[Path]) -> tuple[Path, Path]:
+    """Return the paths of the SentencePiece models of source and target: those that the user passed
+    (vocab), or else those in the first folder that has some.
+    """
+    check_vocab(vocab, range(3))
+    if vocab:
+        return vocab[0], vocab[-1]
+    for folder, names in itertools.product(folders, TOKENIZER_NAMES):
+        source, target = (folder / name for name in names)
+        if source.is_file() and target.is_file():
+            return source, target
+    models = [path for folder in folders for path in sorted(folder.glob("*.model"))]
+    models = [path for path in models if path.stem not in ("source", "target", "bpe")]
+    if len(models) == 1:
+        return models[0], models[0]
+    if any((folder / "bpe.model").is_file() for folder in folders):
+        raise ValueError(
+            f"tokenizer: expected a SentencePiece model in {folders[-1]}, got bpe.model: codes of "
+            "subword-nmt for words of Moses's tokenizer, whose rules (abbreviations, apostrophes "
+            "by language) a SentencePiece model cannot express; such packages are conversions of "
+            "OPUS-MT: import an OPUS-MT model of the pair that has SentencePiece models, such as "
+            "Helsinki-NLP/opus-mt-de-en."
+        )
+    raise ValueError(
+        f"tokenizer: expected source.spm and target.spm, or sentencepiece.model in "
+        f"{' or '.join(map(str, folders))}, got none; copy the SentencePiece models of the "
+        "training there, or pass them (vocab)."
+    )
 
 
 def read_sides(
@@ -34,15 +201,16 @@ def read_sides(
     """Return the tokens of source and target, and SentencePiece models with their ids.
 
     Pairs have values of source and target: the tokens by row, the paths of the SentencePiece
-    models, and the numbers of rows of the tables, of which there is one if they are joint. No
-    translation has the rows `never_predicted`. A start token None has an embedding of zeros.
+    models, and the numbers of rows of the tables, of which there is one if they are joint. A start
+    token None has an embedding of zeros.
     """
     source_tokens, target_tokens = vocabularies
     protos = [read_sentencepiece(path) for path in paths]
     required = [config.eos_token] if config.add_source_eos else []
     _check_tokens(source_tokens, protos[0], paths[0], rows[0], required)
     _check_tokens(target_tokens, protos[1], paths[1], rows[1], [config.eos_token])
-    pieces = _rows_of(target_tokens)
+    # The row of each token, the first one if there are several.
+    pieces = {token: row for row, token in reversed([*enumerate(target_tokens)])}
     start = None if start_token is None else pieces.get(start_token, pieces[config.unk_token])
     special, extra = _special_rows(config, pieces, protos[1], rows[1], start, never_predicted)
     added = set(text_pieces(protos[0])) - set(source_tokens)
@@ -55,7 +223,7 @@ def read_sides(
     )
     source = target
     if not joint:
-        pieces = _rows_of(source_tokens)
+        pieces = {token: row for row, token in reversed([*enumerate(source_tokens)])}
         start = pieces.get(str(config.bos_token)) if special.dedicated_start else None
         # A source is never predicted.
         special, extra = _special_rows(config, pieces, protos[0], rows[0], start, range(rows[0]))
@@ -86,11 +254,6 @@ def _check_tokens(
         )
 
 
-def _rows_of(tokens: Sequence[str]) -> dict[str, int]:
-    """Return the row of each token, the first one if there are several."""
-    return {token: row for row, token in reversed(list(enumerate(tokens)))}
-
-
 def _special_rows(
     config: FolderConfig,
     pieces: Mapping[str, int],
@@ -101,9 +264,9 @@ def _special_rows(
 ) -> tuple[SpecialRows, dict[str, int]]:
     """Return the rows of the special tokens, and those of them that the table lacks, by name.
 
-    A special token without a row of its own has a row of zeros after the last one: the start token
-    of Marian, padding (CTranslate2 may predict the token for padding), and the end token of a
-    source without one. Without a row, the start token has the row of padding.
+    A special token without a row of its own has a row of zeros after the last one: padding
+    (CTranslate2 may predict the token for padding), and the end token of a source without one.
+    Without a row, as in Marian, the start token has the row of padding.
     """
     extra: dict[str, int] = {}
     unknown = pieces[config.unk_token]

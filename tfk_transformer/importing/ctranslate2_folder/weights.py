@@ -11,14 +11,13 @@ from functools import partial
 import numpy as np
 
 from tfk_transformer.config.model_options import TransformerConfig
-from tfk_transformer.importing.arrays import Shapes
+from tfk_transformer.importing.arrays import Arrays, Shapes
 from tfk_transformer.importing.ctranslate2_folder.binary_file import BinaryFile
 from tfk_transformer.importing.vocabulary import Vocabulary
 from tfk_transformer.importing.weights import (
     STACKS,
     Array,
     layer_arrays,
-    layer_names,
     norm_arrays,
     read_arrays,
     table_arrays,
@@ -71,7 +70,7 @@ def read_weights(
     positions = [name for name in file.shapes if POSITION_TABLE.search(name)]
     texts = [name for name in file.shapes if "/" not in name]  # before version 6
     weights = read_arrays(
-        file.arrays(),
+        Arrays(file.path, file.shapes, file.read),
         expected,
         {*tables, *positions, *texts},
         target,
@@ -89,16 +88,20 @@ def read_weights(
 
 
 def _all_layers(file: BinaryFile, config: TransformerConfig) -> dict[str, Array]:
-    """Return the arrays of layers and norms by their names in a `Transformer`."""
     norm_names = ("gamma",) if config.has_rms_norm else ("gamma", "beta")
+    attentions, others = _layer_names(config, norm_names)
+    default_scale = config.query_width**-0.5
     arrays: dict[str, Array] = {}
     for stack in STACKS:
-        names = _layer_names(stack, config, norm_names)
         for i in range(getattr(config, f"{stack}_layers")):
-            layer = layer_arrays(config, stack, i, f"{stack}/layer_{i}/", names)
-            arrays |= {
-                name: _with_query_scale(file, config, name, array) for name, array in layer.items()
-            }
+            layer = layer_arrays(config, stack, i, f"{stack}/layer_{i}/", attentions, others)
+            for name, array in layer.items():
+                # A file may have another factor of queries than 1 / sqrt(K).
+                scale_name = f"{array.name.rpartition('/linear_')[0]}/queries_scale"
+                if name.endswith(("/query", "/query_bias")) and scale_name in file.variables:
+                    factor = file.number(scale_name, 1) / default_scale
+                    array = array.prepared(partial(np.multiply, np.float32(factor)))
+                arrays[name] = array
         norm = f"{stack}/layer_norm"
         if f"{norm}/gamma" in file.shapes:
             scale = np.float32(file.number(f"{stack}/{SCALE_OUTPUTS}", 1))
@@ -116,9 +119,9 @@ def _all_layers(file: BinaryFile, config: TransformerConfig) -> dict[str, Array]
 
 
 def _layer_names(
-    stack: str, config: TransformerConfig, norm_names: tuple[str, ...]
-) -> dict[str, str]:
-    """Return the names of a layer's arrays by the names of the weights in a layer."""
+    config: TransformerConfig, norm_names: tuple[str, ...]
+) -> tuple[list[dict[str, str]], dict[str, str]]:
+    """Return the names of attentions and the other names of a layer for `layer_arrays`."""
     attentions = [
         {
             **{
@@ -137,22 +140,10 @@ def _layer_names(
         if ours != "linear" or config.ff_gated
     }
     norms = {f"ff_residual/norm/{weight}": f"ffn/layer_norm/{weight}" for weight in norm_names}
-    return layer_names(stack, attentions[0], attentions[1], {**feed_forward, **norms})
-
-
-def _with_query_scale(
-    file: BinaryFile, config: TransformerConfig, name: str, array: Array
-) -> Array:
-    """Return an array of a layer. A file may have another factor of queries than 1 / sqrt(K)."""
-    scale = f"{array.name.rpartition('/linear_')[0]}/queries_scale"
-    if not name.endswith(("/query", "/query_bias")) or scale not in file.variables:
-        return array
-    default = config.query_width**-0.5
-    return array.prepared(partial(np.multiply, np.float32(file.number(scale, default) / default)))
+    return attentions, {**feed_forward, **norms}
 
 
 def _position_arrays(shapes: Shapes, config: TransformerConfig) -> dict[str, Array]:
-    """Return the tables of learned and relative positions by their names in a `Transformer`."""
     arrays: dict[str, Array] = {}
     if config.has_learned_positions:
         added = (config.source_additions, config.target_prefix)

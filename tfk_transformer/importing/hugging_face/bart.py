@@ -6,25 +6,17 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 import numpy as np
-from pydantic import ConfigDict
 
 from tfk_transformer.config.model_options import TransformerConfig
-from tfk_transformer.config.record import Record
 from tfk_transformer.importing.arrays import Arrays
-from tfk_transformer.importing.hugging_face.model_folder import (
-    GENERATION,
-    open_arrays,
-    read_optional_json,
-    shared_array_name,
-)
+from tfk_transformer.importing.hugging_face import model_folder
 from tfk_transformer.importing.hugging_face.search_notes import convert_search_settings
-from tfk_transformer.importing.imported import Imported
+from tfk_transformer.importing.imported import ForeignConfig, Imported
 from tfk_transformer.importing.vocabulary import Side, Vocabulary
 from tfk_transformer.importing.weights import (
     STACKS,
     Array,
     layer_arrays,
-    layer_names,
     norm_arrays,
     read_arrays,
     table_arrays,
@@ -41,6 +33,18 @@ BART_ACTIVATIONS = {
     "quick_gelu": "gelu_sigmoid",
 }
 BART_EPSILON = 1e-5  # of every layer norm
+# Options of a `TransformerConfig` by the names of their values in a config.json.
+OPTIONS = {
+    "d_model": "model_dim",
+    "encoder_layers": "encoder_layers",
+    "decoder_layers": "decoder_layers",
+    "encoder_attention_heads": "num_heads",
+    "encoder_ffn_dim": "ff_dim",
+    "scale_embedding": "scale_embeddings",
+    "dropout": "dropout",
+    "attention_dropout": "attention_dropout",
+    "activation_dropout": "ff_dropout",
+}
 SHARED_TABLE = "model.shared.weight"  # of both sides
 SOURCE_TABLE = "model.encoder.embed_tokens.weight"
 TARGET_TABLE = "model.decoder.embed_tokens.weight"
@@ -79,11 +83,9 @@ PRE_NORM_OPTIONS = {
 }
 
 
-class BartConfig(Record):
-    """The values of a config.json on which results depend. Other values are ignored."""
+class BartConfig(ForeignConfig):
+    """The values of a config.json of BART's descendants."""
 
-    model_config = ConfigDict(extra="ignore")
-    proposes_values = False
     # Pairs of fields that must be equal. The second value of a pair may be None.
     equal_values: ClassVar[tuple[tuple[str, str], ...]] = ()
     family_options: ClassVar[Mapping[str, Any]]  # `TransformerConfig` options of a family
@@ -101,14 +103,7 @@ class BartConfig(Record):
     decoder_ffn_dim: int
     max_position_embeddings: int
     activation_function: Literal[
-        "relu",
-        "gelu",
-        "swish",
-        "silu",
-        "gelu_new",
-        "gelu_pytorch_tanh",
-        "gelu_fast",
-        "quick_gelu",
+        "relu", "gelu", "swish", "silu", "gelu_new", "gelu_pytorch_tanh", "gelu_fast", "quick_gelu"
     ]
     scale_embedding: bool
     dropout: float = 0.1
@@ -145,20 +140,12 @@ class BartConfig(Record):
         is_same = self.decoder_ffn_dim == self.encoder_ffn_dim
         activation = self.activation_function
         values = {
+            **{ours: getattr(self, theirs) for theirs, ours in OPTIONS.items()},
             "source_vocab_size": len(source.pieces),
             "target_vocab_size": len(target.pieces),
             "max_length": self.max_position_embeddings,
-            "model_dim": self.d_model,
-            "num_heads": self.encoder_attention_heads,
-            "ff_dim": self.encoder_ffn_dim,
             "decoder_ff_dim": None if is_same else self.decoder_ffn_dim,
-            "encoder_layers": self.encoder_layers,
-            "decoder_layers": self.decoder_layers,
             "ff_activation": BART_ACTIVATIONS.get(activation, activation),
-            "scale_embeddings": self.scale_embedding,
-            "dropout": self.dropout,
-            "attention_dropout": self.attention_dropout,
-            "ff_dropout": self.activation_dropout,
             "norm_epsilon": BART_EPSILON,
             "attention_bias": True,
             "output_bias": True,
@@ -167,23 +154,14 @@ class BartConfig(Record):
 
 
 def common_values(config: TransformerConfig) -> dict[str, Any]:
-    """Return the values of a config.json that all families derive from a `TransformerConfig`.
-
-    This is the reverse of `BartConfig.to_transformer_config`.
-    """
+    """Return the values of a config.json for all families; see `from_transformer_config`."""
     activations = {ours: theirs for theirs, ours in reversed(BART_ACTIVATIONS.items())}
     return {
-        "d_model": config.model_dim,
-        "encoder_layers": config.encoder_layers,
-        "decoder_layers": config.decoder_layers,
-        **{f"{stack}_attention_heads": config.num_heads for stack in STACKS},
+        **{theirs: getattr(config, ours) for theirs, ours in OPTIONS.items()},
+        "decoder_attention_heads": config.num_heads,
         "encoder_ffn_dim": config.ff_width,
         "decoder_ffn_dim": config.decoder_options().ff_width,
         "activation_function": activations.get(config.ff_activation, config.ff_activation),
-        "scale_embedding": config.scale_embeddings,
-        "dropout": config.dropout,
-        "attention_dropout": config.attention_dropout,
-        "activation_dropout": config.ff_dropout,
     }
 
 
@@ -195,17 +173,13 @@ def bart_arrays(config: TransformerConfig) -> dict[str, Array]:
         for name in ("self_attn", "encoder_attn")
     ]
     for stack in STACKS:
-        names = layer_names(stack, attentions[0], attentions[1], OTHER_NAMES)
         for i in range(getattr(config, f"{stack}_layers")):
-            arrays |= layer_arrays(config, stack, i, f"model.{stack}.layers.{i}.", names)
+            prefix = f"model.{stack}.layers.{i}."
+            arrays |= layer_arrays(config, stack, i, prefix, attentions, OTHER_NAMES)
     for stack in STACKS if config.normalizes_input else ():
-        arrays |= _norm(config, f"{stack}/final_norm", f"model.{stack}.layer_norm")
+        norm = (f"model.{stack}.layer_norm.{part}" for part in ("weight", "bias"))
+        arrays |= norm_arrays(config, f"{stack}/final_norm", *norm)
     return arrays
-
-
-def _norm(config: TransformerConfig, ours: str, theirs: str) -> dict[str, Array]:
-    """Return the arrays of a layer norm by their names in a `Transformer`."""
-    return norm_arrays(config, ours, f"{theirs}.weight", f"{theirs}.bias")
 
 
 def import_folder(
@@ -220,54 +194,39 @@ def import_folder(
     leading_tokens: int = 1,
     replaced: Collection[str] = (),
 ) -> Imported:
-    """Return the model in a folder, given its configurations and the tokens of both sides.
-
-    The last arguments are those of `convert_search_settings`.
-    """
-    arrays = _read_weights(open_arrays(folder), hf_config, config, source[0], target[0])
-    search, notes = convert_search_settings(
-        values,
-        read_optional_json(folder / GENERATION),
-        hf_config.max_position_embeddings,
-        never_predicted,
-        leading_tokens,
-        replaced,
-    )
-    return Imported(config, arrays, source[1], target[1], family, search, notes)
-
-
-def _read_weights(
-    file: Arrays,
-    hf_config: BartConfig,
-    config: TransformerConfig,
-    source: Vocabulary,
-    target: Vocabulary,
-) -> dict[str, np.ndarray]:
-    """Return all weights of the model, read from a file."""
+    """Return the model in a folder; for the last arguments, see `convert_search_settings`."""
+    file = model_folder.open_arrays(folder)
     check_sizes(config, file.shapes, file.path)
     shared_names = hf_config.shared_names
-    shared = shared_array_name(file, shared_names) if shared_names else ""
+    shared = model_folder.shared_array_name(file, shared_names) if shared_names else ""
     tables = [
         shared if name in shared_names else name
         for name in (SOURCE_TABLE, TARGET_TABLE, OUTPUT_TABLE)
     ]
     rows = (hf_config.vocab_size, hf_config.target_rows)
-    arrays = bart_arrays(config) | table_arrays(config, tables, rows, source, target)
-    # Sinusoids are checked separately, and arrays under other names of a shared table are equal.
-    optional = {*shared_names, *hf_config.position_names}
+    arrays = bart_arrays(config) | table_arrays(config, tables, rows, source[0], target[0])
     if config.has_learned_positions:
         arrays |= _learned_positions(hf_config, config)
     bias = Array(LOGITS_BIAS, (1, hf_config.target_rows), np.ravel)
+    # Sinusoids are checked separately, and arrays under other names of a shared table are equal.
+    optional = {*shared_names, *hf_config.position_names}
     weights = read_arrays(
-        file, arrays, optional, target, bias if hf_config.has_logits_bias else None
+        file, arrays, optional, target[0], bias if hf_config.has_logits_bias else None
     )
     if not config.has_learned_positions:
         _check_sinusoids(file, hf_config, config)
-    return weights
+    search, notes = convert_search_settings(
+        values,
+        model_folder.read_optional_json(folder / model_folder.GENERATION),
+        hf_config.max_position_embeddings,
+        never_predicted,
+        leading_tokens,
+        replaced,
+    )
+    return Imported(config, weights, source[1], target[1], family, search, notes)
 
 
 def _learned_positions(hf_config: BartConfig, config: TransformerConfig) -> dict[str, Array]:
-    """Return the position tables, and the norms after the embeddings."""
     shape = (UNUSED_POSITIONS + hf_config.max_position_embeddings, hf_config.d_model)
     arrays: dict[str, Array] = {}
     for side, stack, added in (
@@ -277,8 +236,8 @@ def _learned_positions(hf_config: BartConfig, config: TransformerConfig) -> dict
         used = slice(UNUSED_POSITIONS, UNUSED_POSITIONS + len(added) + config.max_length)
         name = f"model.{stack}.embed_positions.weight"
         arrays[f"{side}_positions/table"] = Array(name, shape, operator.itemgetter(used))
-        theirs = f"model.{stack}.layernorm_embedding"
-        arrays |= _norm(config, f"{side}_positions/norm", theirs)
+        norm = (f"model.{stack}.layernorm_embedding.{part}" for part in ("weight", "bias"))
+        arrays |= norm_arrays(config, f"{side}_positions/norm", *norm)
     return arrays
 
 
@@ -302,10 +261,7 @@ def _check_sinusoids(file: Arrays, hf_config: BartConfig, config: TransformerCon
 def restore_arrays(
     arrays: Mapping[str, Array], weights: Mapping[str, np.ndarray]
 ) -> dict[str, np.ndarray]:
-    """Return weights of a `Transformer` by the family's names, in the layout of its files.
-
-    A bias that is missing becomes zeros.
-    """
+    """Return the arrays of a file from weights, of which missing biases become zeros."""
     return {
         array.name: (
             array.restore(weights[name]) if name in weights else np.zeros(array.shape, "float32")

@@ -1,31 +1,16 @@
 """MarianMT, the family of the opus-mt models, in Hugging Face's layout.
 
-MarianMT has BART's layers with layer norms after the residual connections, and sinusoidal
-positions. The decoder starts with the padding token, so the start token has the row of padding
-here. Padding is never predicted.
+It has BART's layers with norms after the sublayers. The decoder starts with the row of padding.
 """
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, Self
 
 from tfk_transformer.config.model_options import TransformerConfig
 from tfk_transformer.constants import END_ID, PAD_ID, START_ID
-from tfk_transformer.importing.hugging_face.bart import (
-    OUTPUT_TABLE,
-    TABLE_NAMES,
-    TARGET_TABLE,
-    BartConfig,
-    common_values,
-    import_folder,
-)
-from tfk_transformer.importing.hugging_face.model_folder import (
-    TOKENIZER_CONFIG,
-    check_model_files,
-    read_optional_json,
-    read_pieces,
-)
-from tfk_transformer.importing.imported import Imported, check_no_languages
+from tfk_transformer.importing.hugging_face import bart, model_folder
+from tfk_transformer.importing.imported import Imported
 from tfk_transformer.importing.vocabulary import (
     END_PIECE,
     PAD_PIECE,
@@ -46,13 +31,13 @@ from tfk_transformer.text.languages import Languages
 FAMILY = "MarianMT"
 # The names that a shared table may have, by `tie_embeddings`.
 SHARED_NAMES: dict[str, tuple[str, ...]] = {
-    "all": TABLE_NAMES,
-    "target": (TARGET_TABLE, OUTPUT_TABLE),
+    "all": bart.TABLE_NAMES,
+    "target": (bart.TARGET_TABLE, bart.OUTPUT_TABLE),
     "none": (),
 }
 
 
-class MarianConfig(BartConfig):
+class MarianConfig(bart.BartConfig):
     """The values of a config.json of MarianMT on which results depend."""
 
     family = FAMILY
@@ -89,7 +74,7 @@ class MarianConfig(BartConfig):
 
     @property
     def tie_embeddings(self) -> Literal["none", "target", "all"]:
-        """The value of `TransformerConfig.tie_embeddings`: which embedding tables are shared."""
+        """The value of `TransformerConfig.tie_embeddings`."""
         if self.share_encoder_decoder_embeddings:
             return "all"
         return "target" if self.tie_word_embeddings else "none"
@@ -101,12 +86,9 @@ class MarianConfig(BartConfig):
 
     @classmethod
     def from_transformer_config(cls, config: TransformerConfig) -> Self:
-        """Return the values for a `Transformer`, whose ids are the rows of the tables.
-
-        This is the reverse of `to_transformer_config`.
-        """
+        """Return the values for a `Transformer`, whose ids are the rows of the tables."""
         return cls(
-            **common_values(config),
+            **bart.common_values(config),
             vocab_size=config.source_vocab_size,
             decoder_vocab_size=config.target_vocab_size,
             max_position_embeddings=config.max_length,
@@ -118,9 +100,8 @@ class MarianConfig(BartConfig):
         )
 
 
-def read_marian(folder: Path, values: Mapping[str, Any], languages: Languages) -> Imported:
-    """Read a folder of MarianMT, with the values of its config.json. It has no languages."""
-    check_no_languages(languages, FAMILY)
+def read_marian(folder: Path, values: Mapping[str, Any], _: Languages) -> Imported:
+    """Read a folder of MarianMT, with one pair of languages, or a language token in the text."""
     hf_config = MarianConfig(**values)
     sides = _read_sides(folder, hf_config)
     source, target = (vocabulary for vocabulary, _ in sides)
@@ -129,39 +110,37 @@ def read_marian(folder: Path, values: Mapping[str, Any], languages: Languages) -
         never_predicted.append([hf_config.decoder_start_token_id])
     tied = hf_config.tie_embeddings
     config = hf_config.to_transformer_config(source, target, tie_embeddings=tied)
-    imported = import_folder(folder, values, hf_config, config, *sides, FAMILY, never_predicted)
-    if added := _added_tokens(folder, {*source.texts, *target.texts}):
-        note = f"added tokens are not imported, and are text here: {', '.join(added)}"
+    imported = bart.import_folder(
+        folder, values, hf_config, config, *sides, FAMILY, never_predicted
+    )
+    listed = model_folder.read_optional_json(folder / "added_tokens.json")
+    tokenizer = model_folder.read_optional_json(folder / model_folder.TOKENIZER_CONFIG)
+    decoder = tokenizer.get("added_tokens_decoder")
+    entries = decoder.values() if isinstance(decoder, dict) else ()
+    contents = [str(entry.get("content")) for entry in entries if isinstance(entry, dict)]
+    added = dict.fromkeys([*listed, *contents])
+    if lacking := [token for token in added if token not in source.texts | target.texts]:
+        note = f"added tokens are not imported, and are text here: {', '.join(lacking)}"
         imported = imported._replace(notes=(*imported.notes, note))
     return imported
 
 
-def _added_tokens(folder: Path, pieces: Collection[str]) -> list[str]:
-    """Return the tokens that were added to the tokenizer, and that its vocabularies lack."""
-    decoder = read_optional_json(folder / TOKENIZER_CONFIG).get("added_tokens_decoder")
-    entries = decoder.values() if isinstance(decoder, dict) else ()
-    contents = [str(entry.get("content")) for entry in entries if isinstance(entry, dict)]
-    tokens = dict.fromkeys([*read_optional_json(folder / "added_tokens.json"), *contents])
-    return [token for token in tokens if token not in pieces]
-
-
 def _read_sides(folder: Path, hf_config: MarianConfig) -> tuple[Side, Side]:
-    """Read the vocabulary and the SentencePiece model of both sides.
-
-    The sides share one vocabulary if they share all tables.
-    """
+    """Read both sides, which share one vocabulary if they share all tables."""
     shared = hf_config.tie_embeddings == "all"
     names = ("vocab.json", "vocab.json" if shared else "target_vocab.json")
-    check_model_files(folder, dict.fromkeys(["source.spm", "target.spm", *names]))
-    source_pieces, target_pieces = (read_pieces(folder / name) for name in names)
+    model_folder.check_model_files(folder, dict.fromkeys(["source.spm", "target.spm", *names]))
+    source_pieces, target_pieces = (model_folder.read_pieces(folder / name) for name in names)
     source_model, target_model = (
         read_sentencepiece(folder / name) for name in ("source.spm", "target.spm")
     )
     source_texts = set(text_pieces(source_model))
-    start = _dedicated_start(
-        target_pieces, hf_config, source_texts | set(text_pieces(target_model))
-    )
-    special = _special(target_pieces, start)._replace(start=hf_config.decoder_start_token_id)
+    start_row = hf_config.decoder_start_token_id
+    used = {END_PIECE, UNKNOWN_PIECE, PAD_PIECE} | source_texts | set(text_pieces(target_model))
+    # The piece that the decoder starts with if it has no other use. opus-mt models do not have one.
+    starts = (piece for piece, row in target_pieces.items() if row == start_row)
+    start = next((piece for piece in starts if piece not in used and not is_tag(piece)), None)
+    special = _special(target_pieces, start)._replace(start=start_row)
     check_special_rows(special, hf_config.pad_token_id, hf_config.eos_token_id, folder / names[1])
     source = remap_vocabulary(
         source_pieces,
@@ -175,18 +154,6 @@ def _read_sides(folder: Path, hf_config: MarianConfig) -> tuple[Side, Side]:
         (source, sentencepiece_model(source_model, source, tags)),
         (target, sentencepiece_model(target_model, target)),
     )
-
-
-def _dedicated_start(
-    pieces: Mapping[str, int], hf_config: MarianConfig, texts: Collection[str]
-) -> str | None:
-    """Return the piece that the decoder starts with if it has no other use.
-
-    opus-mt models do not have one: they start with padding.
-    """
-    used = {END_PIECE, UNKNOWN_PIECE, PAD_PIECE}.union(texts)
-    starts = [piece for piece, row in pieces.items() if row == hf_config.decoder_start_token_id]
-    return next((piece for piece in starts if piece not in used and not is_tag(piece)), None)
 
 
 def _special(pieces: Mapping[str, int], start: str | None) -> SpecialRows:

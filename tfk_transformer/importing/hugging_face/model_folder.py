@@ -8,12 +8,8 @@ import numpy as np
 import safetensors
 
 from tfk_transformer.config import small_files
+from tfk_transformer.importing import model_paths
 from tfk_transformer.importing.arrays import Arrays, check_float, first_line
-from tfk_transformer.importing.model_paths import (
-    check_model_path,
-    check_no_pointers,
-    missing_files_error,
-)
 from tfk_transformer.importing.vocabulary import END_PIECE, PAD_PIECE, UNKNOWN_PIECE
 from tfk_transformer.pipelines.weights import check_header_size
 
@@ -27,15 +23,18 @@ INDEX = ".index.json"  # suffix of the file that maps arrays to files of sharded
 
 def check_model_files(folder: Path, names: Iterable[str]) -> None:
     """Refuse a folder without weights or without some other files."""
-    check_model_path(folder)
+    model_paths.check_model_path(folder)
     names = list(names)
     missing = [name for name in names if not (folder / name).is_file()]
     weights = _weights_path(folder)
     if not weights.is_file():
         missing.append(f"{SAFETENSORS} (or {PICKLE})")
     if missing:
-        raise missing_files_error(folder, missing)
-    check_no_pointers([weights, *(folder / name for name in names)])
+        raise ValueError(
+            f"folder: expected a model in Hugging Face's layout, got {folder} without "
+            f"{', '.join(missing)}{model_paths.folder_type(folder)}."
+        )
+    model_paths.check_no_pointers([weights, *(folder / name for name in names)])
 
 
 def read_optional_json(path: Path, max_bytes: int = small_files.MAX_CONFIG_BYTES) -> dict[str, Any]:
@@ -44,7 +43,7 @@ def read_optional_json(path: Path, max_bytes: int = small_files.MAX_CONFIG_BYTES
 
 
 def read_pieces(path: Path) -> dict[str, int]:
-    """Return the rows of the pieces of a vocabulary file, which must have the special tokens."""
+    """Return the row of each piece of a vocabulary file, which must have the special tokens."""
     pieces = read_optional_json(path, small_files.MAX_VOCABULARY_BYTES)
     if missing := [name for name in (END_PIECE, UNKNOWN_PIECE, PAD_PIECE) if name not in pieces]:
         raise ValueError(
@@ -62,21 +61,17 @@ def open_arrays(folder: Path) -> Arrays:
 
 
 def _weights_path(folder: Path) -> Path:
-    """Return the path of a folder's weights, or of the index of sharded weights.
-
-    If there are no weights, the result is the preferred path.
-    """
+    """Return the path of the weights or of their index; without weights, the preferred path."""
     names = (SAFETENSORS, SAFETENSORS + INDEX, PICKLE, PICKLE + INDEX)
     return next((folder / name for name in names if (folder / name).is_file()), folder / names[0])
 
 
 def _open_safetensors(path: Path) -> Arrays:
-    """Open a safetensors file. Shapes are read on opening, and arrays one by one."""
     try:
         check_header_size(path)
         file = safetensors.safe_open(path, framework="np")
-        names = file.keys()  # the file itself is not iterable
-        slices = {name: file.get_slice(name) for name in names}
+        # The file itself is not iterable.
+        slices = {name: file.get_slice(name) for name in file.keys()}
         shapes = {name: tuple(array.get_shape()) for name, array in slices.items()}
     except (safetensors.SafetensorError, OSError, ValueError) as error:
         raise _load_error(path, error) from None
@@ -89,11 +84,7 @@ def _open_safetensors(path: Path) -> Arrays:
 
 
 def _open_pickle(path: Path) -> Arrays:
-    """Open a file that `torch.save` wrote.
-
-    PyTorch's restricted unpickler reads the file. The unpickler only creates tensors, and does not
-    run code in the file.
-    """
+    """Open a file of `torch.save` with the unpickler that only creates tensors and runs no code."""
     try:
         import torch
     except ImportError:
@@ -149,9 +140,7 @@ def _load_error(path: Path, error: Exception | str) -> ValueError:
 
 
 def shared_array_name(arrays: Arrays, names: Iterable[str]) -> str:
-    """Return the name of a shared array: the first of its possible names that is in the file, or
-    else the first one. The arrays under all of its names must be equal.
-    """
+    """Return the name of a shared array in the file. Arrays under its other names must be equal."""
     names = list(names)
     present = [name for name in names if name in arrays.shapes]
     for name in present[1:]:

@@ -1,33 +1,18 @@
-"""M2M100, NLLB, SMaLL-100 and mBART in Hugging Face's layout.
-
-These families have language tokens, one embedding table, and layer norms before the sublayers and
-after the stacks. They differ in their tokenizers, and in the places of the language tokens, see
-`Tokens`.
+"""M2M100, NLLB, SMaLL-100 and mBART in Hugging Face's layout: norms before the sublayers, and
+tokens of languages. They differ in their tokenizers, and in the places of these tokens.
 """
 
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, Self
+from typing import Any, Literal, Self, TypeAlias
 
 from sentencepiece.sentencepiece_model_pb2 import ModelProto
 
 from tfk_transformer.config.model_options import TransformerConfig
 from tfk_transformer.config.small_files import MAX_VOCABULARY_BYTES
 from tfk_transformer.config.words import shorten
-from tfk_transformer.importing.hugging_face.bart import (
-    PRE_NORM_OPTIONS,
-    UNUSED_POSITIONS,
-    BartConfig,
-    common_values,
-    import_folder,
-)
-from tfk_transformer.importing.hugging_face.model_folder import (
-    TOKENIZER_CONFIG,
-    check_model_files,
-    read_optional_json,
-    read_pieces,
-)
+from tfk_transformer.importing.hugging_face import bart, model_folder
 from tfk_transformer.importing.imported import Imported, check_languages
 from tfk_transformer.importing.vocabulary import (
     END_PIECE,
@@ -42,6 +27,10 @@ from tfk_transformer.importing.vocabulary import (
 )
 from tfk_transformer.text.languages import Languages
 
+Layout: TypeAlias = tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]
+# The rows of all pieces and of the languages' tokens, and the SentencePiece model.
+Tokens: TypeAlias = tuple[dict[str, int], dict[str, int], ModelProto]
+
 SENTENCEPIECE_FILE = "sentencepiece.bpe.model"
 FAST_TOKENIZER_FILE = "tokenizer.json"
 START_PIECE = "<s>"
@@ -54,11 +43,12 @@ M2M100_POSITIONS = (  # only in files of earlier versions
 # Languages by `language_codes` of tokenizer_config.json. Their tokens follow the pieces of
 # vocab.json in this order.
 M2M100_LANGUAGES = {
-    "m2m100": "af am ar ast az ba be bg bn br bs ca ceb cs cy da de el en es et fa ff fi fr fy ga "
-    "gd gl gu ha he hi hr ht hu hy id ig ilo "
-    "is it ja jv ka kk km kn ko lb lg ln lo lt lv mg mk ml mn mr ms my ne nl no ns oc or pa pl ps "
-    "pt ro ru sd si sk sl so sq sr ss su sv "
-    "sw ta th tl tn tr uk ur uz vi wo xh yi yo zh zu".split(),
+    "m2m100": (
+        "af am ar ast az ba be bg bn br bs ca ceb cs cy da de el en es et fa ff fi fr fy ga gd gl "
+        "gu ha he hi hr ht hu hy id ig ilo is it ja jv ka kk km kn ko lb lg ln lo lt lv mg mk ml "
+        "mn mr ms my ne nl no ns oc or pa pl ps pt ro ru sd si sk sl so sq sr ss su sv sw ta th "
+        "tl tn tr uk ur uz vi wo xh yi yo zh zu"
+    ).split(),
     "wmt21": "en ha is ja cs ru zh de".split(),
 }
 M2M100_TOKENIZERS = (
@@ -71,12 +61,16 @@ M2M100_TOKENIZERS = (
 )
 SMALL100 = "SMaLL-100"
 SMALL100_NAME = re.compile("small-?100", re.IGNORECASE)
-# The fields of `Tokens` of the families that have languages in other places.
-LAYOUTS: dict[str, Any] = {
-    SMALL100: {"prefix": ("target",), "start": ("end",)},
-    "NLLB with legacy_behaviour": {"prefix": (), "suffix": ("source",)},
-}
+LEGACY_NLLB = "NLLB with legacy_behaviour"
 MBART_25 = "mBART-25"
+# The tokens of languages, "source" or "target", and the end token, "end": before a source, after
+# the end token of a source, and before a target. The last one is the start token here.
+LAYOUT: Layout = (("source",), (), ("end", "target"))  # of M2M100, NLLB and mBART-50
+LAYOUTS: dict[str, Layout] = {
+    SMALL100: (("target",), (), ("end",)),
+    LEGACY_NLLB: ((), ("source",), ("end", "target")),
+    MBART_25: ((), ("source",), ("target",)),
+}
 # By the class of the tokenizer: the model that first had it.
 MBART_TOKENIZERS = {
     "MBartTokenizer": MBART_25,
@@ -84,20 +78,17 @@ MBART_TOKENIZERS = {
     "MBart50Tokenizer": "mBART-50",
     "MBart50TokenizerFast": "mBART-50",
 }
-# The fields of `Tokens` of mBART-25, which has languages in other places.
-MBART_25_LAYOUT: dict[str, Any] = {"prefix": (), "suffix": ("source",), "start": ("target",)}
 # In folders without tokenizer.json, the languages' tokens follow the pieces in this order. mBART-25
 # has the first 25.
 MBART_LANGUAGES = (
-    "ar_AR cs_CZ de_DE en_XX es_XX et_EE fi_FI fr_XX gu_IN hi_IN it_IT ja_XX kk_KZ ko_KR lt_LT "
-    "lv_LV my_MM ne_NP nl_XX ro_RO ru_RU si_LK "
-    "tr_TR vi_VN zh_CN af_ZA az_AZ bn_IN fa_IR he_IL hr_HR id_ID ka_GE km_KH mk_MK ml_IN mn_MN "
-    "mr_IN pl_PL ps_AF pt_XX sv_SE sw_KE ta_IN "
-    "te_IN th_TH tl_XX uk_UA ur_PK xh_ZA gl_ES sl_SI".split()
+    "ar_AR cs_CZ de_DE en_XX es_XX et_EE fi_FI fr_XX gu_IN hi_IN it_IT ja_XX kk_KZ ko_KR "
+    "lt_LT lv_LV my_MM ne_NP nl_XX ro_RO ru_RU si_LK tr_TR vi_VN zh_CN af_ZA az_AZ bn_IN "
+    "fa_IR he_IL hr_HR id_ID ka_GE km_KH mk_MK ml_IN mn_MN mr_IN pl_PL ps_AF pt_XX sv_SE "
+    "sw_KE ta_IN te_IN th_TH tl_XX uk_UA ur_PK xh_ZA gl_ES sl_SI".split()
 )
 
 
-class MultilingualConfig(BartConfig):
+class MultilingualConfig(bart.BartConfig):
     """The values of a config.json that these families share."""
 
     equal_values = (("eos_token_id", "decoder_start_token_id"),)
@@ -107,27 +98,24 @@ class MultilingualConfig(BartConfig):
 
 
 class M2M100Config(MultilingualConfig):
-    """The values of a config.json of these families on which results depend."""
+    """The values of a config.json of M2M100, NLLB and SMaLL-100 on which results depend."""
 
     family = "M2M100"
     position_names = M2M100_POSITIONS
     has_logits_bias = False
     family_options = {
-        **PRE_NORM_OPTIONS,
+        **bart.PRE_NORM_OPTIONS,
         "positions": "sinusoidal_halves",
-        "position_offset": UNUSED_POSITIONS,
+        "position_offset": bart.UNUSED_POSITIONS,
     }
 
     attention_dropout: float = 0.1
 
     @classmethod
     def from_transformer_config(cls, config: TransformerConfig, rows: int) -> Self:
-        """Return the values for a `Transformer` whose table gets this number of rows.
-
-        This is the reverse of `to_transformer_config`.
-        """
+        """Return the values for a `Transformer` whose table gets this number of rows."""
         return cls(
-            **common_values(config),
+            **bart.common_values(config),
             vocab_size=rows,
             max_position_embeddings=config.max_length + 1,  # the language's token has a position
             pad_token_id=FAIRSEQ_SPECIALS.index(PAD_PIECE),
@@ -140,7 +128,7 @@ class MBartConfig(MultilingualConfig):
     """The values of a config.json of mBART on which results depend."""
 
     position_names = ()
-    family_options = {**PRE_NORM_OPTIONS, "positions": "learned", "embedding_norm": True}
+    family_options = {**bart.PRE_NORM_OPTIONS, "positions": "learned", "embedding_norm": True}
 
     # Only in folders of earlier versions. Other values would select another architecture.
     normalize_before: Literal[True] = True
@@ -149,148 +137,39 @@ class MBartConfig(MultilingualConfig):
     static_position_embeddings: Literal[False] = False
 
 
-class Tokens(NamedTuple):
-    """The tokens of a folder, and those that the family adds to sources and targets.
-
-    Each added one is the token of a language, "source" or "target", or the end token, "end". The
-    defaults are the tokens of M2M100, NLLB and mBART-50.
-    """
-
-    pieces: Mapping[str, int]  # the row of each piece, including the languages' tokens
-    languages: Mapping[str, int]  # the row of each language's token
-    model: ModelProto
-    family: str
-    prefix: tuple[str, ...] = ("source",)  # before a source
-    suffix: tuple[str, ...] = ()  # after the end token of a source
-    # Before a target. The last one is the start token here, which has its row.
-    start: tuple[str, ...] = ("end", "target")
-
-
 def read_m2m100(folder: Path, values: Mapping[str, Any], languages: Languages) -> Imported:
-    """Read a folder of M2M100 or SMaLL-100, which have `vocab.json`, or of NLLB, which has
-    `tokenizer.json`. The languages are codes, for example "de" (M2M100) or "deu_Latn" (NLLB).
-    SMaLL-100 needs only the target language.
-    """
+    """Read a folder of M2M100, SMaLL-100, which needs only a target language, or NLLB."""
     hf_config = M2M100Config(**values)
-    tokens = _m2m100_tokens(folder)
-    family = _m2m100_family(folder, values, tokens.family)
-    tokens = tokens._replace(family=family, **LAYOUTS.get(family, {}))
-    return _import_pair(folder, values, languages, hf_config, tokens)
+    # M2M100 and SMaLL-100 have vocab.json, and NLLB has tokenizer.json.
+    is_m2m100 = (folder / VOCABULARY).is_file()
+    path = folder / SENTENCEPIECE_FILE
+    required = [path.name, VOCABULARY if is_m2m100 else FAST_TOKENIZER_FILE]
+    model_folder.check_model_files(folder, required)
+    model = read_sentencepiece(path)
+    if is_m2m100:
+        pieces = model_folder.read_pieces(folder / VOCABULARY)
+        config_path = folder / model_folder.TOKENIZER_CONFIG
+        codes = model_folder.read_optional_json(config_path).get("language_codes", "m2m100")
+        if not isinstance(codes, str) or codes not in M2M100_LANGUAGES:
+            raise ValueError(
+                f"tokenizer: expected language_codes {' or '.join(M2M100_LANGUAGES)} in "
+                f"{config_path}, got {codes!r}."
+            )
+        rows = {code: len(pieces) + i for i, code in enumerate(M2M100_LANGUAGES[codes])}
+        pieces |= {f"__{code}__": row for code, row in rows.items()}
+    else:
+        rows = _added_languages(folder)
+        pieces = {**_fairseq_pieces(model, path), **rows}
+    family = _m2m100_family(folder, values, is_m2m100)
+    return _import_pair(folder, values, languages, hf_config, (pieces, rows, model), family)
 
 
 def read_mbart(folder: Path, values: Mapping[str, Any], languages: Languages) -> Imported:
-    """Read a folder of mBART-50, or of mBART-25, whose languages stand in other places.
-
-    The languages are codes, for example "de_DE".
-    """
-    tokens = _mbart_tokens(folder, values)
-    checked = dict(values)
-    if tokens.family == MBART_25:
-        # The decoder starts with the target language, whatever the folder's own pair is.
-        checked["decoder_start_token_id"] = values.get("eos_token_id")
-    hf_config = MBartConfig(**checked)
-    return _import_pair(folder, values, languages, hf_config, tokens)
-
-
-def _import_pair(
-    folder: Path,
-    values: Mapping[str, Any],
-    languages: Languages,
-    hf_config: MultilingualConfig,
-    tokens: Tokens,
-) -> Imported:
-    """Read a folder of one of these families, for a pair of languages."""
-    prefix, suffix, start = tokens.prefix, tokens.suffix, tokens.start
-    check_languages(languages, tokens.languages, tokens.family, {*prefix, *suffix, *start})
-    rows = {
-        side: tokens.languages[language]
-        for side, language in languages._asdict().items()
-        if language is not None
-    }
-    rows["end"] = tokens.pieces[END_PIECE]
-    special = special_rows(tokens.pieces)._replace(start=rows[start[-1]])
-    check_special_rows(special, hf_config.pad_token_id, hf_config.eos_token_id, folder)
-    added = set(text_pieces(tokens.model)) - set(tokens.pieces)
-    never = {special.pad, *tokens.languages.values()}
-    vocabulary = remap_vocabulary(tokens.pieces, hf_config.vocab_size, special, added, never)
-    side = (vocabulary, sentencepiece_model(tokens.model, vocabulary))
-    config = hf_config.to_transformer_config(
-        vocabulary,
-        vocabulary,
-        # Added tokens have positions, too.
-        max_length=hf_config.max_position_embeddings
-        - max(len(prefix) + len(suffix), len(start) - 1),
-        source_prefix=tuple(vocabulary.id_of(rows[name]) for name in prefix),
-        source_suffix=tuple(vocabulary.id_of(rows[name]) for name in suffix),
-        target_prefix=tuple(vocabulary.id_of(rows[name]) for name in start[:-1]),
-    )
-    imported = import_folder(
-        folder,
-        values,
-        hf_config,
-        config,
-        side,
-        side,
-        tokens.family,
-        [[row] for row in (hf_config.pad_token_id, *tokens.languages.values())],
-        leading_tokens=len(start),
-        replaced=["forced_bos_token_id", "decoder_start_token_id"],
-    )
-    return imported._replace(languages=languages)
-
-
-def _m2m100_family(folder: Path, values: Mapping[str, Any], family: str) -> str:
-    """Return the name of the family, on which the places of the languages depend.
-
-    The files of the folder's tokenizer indicate M2M100 or NLLB.
-    """
-    tokenizer = read_optional_json(folder / TOKENIZER_CONFIG)
-    tokenizer_class = tokenizer.get("tokenizer_class")
-    names = [str(config.get("_name_or_path")) for config in (values, tokenizer)]
-    names += [str(tokenizer.get("name_or_path")), folder.resolve().name]
-    # The hub's cache names a folder by its commit, two levels below the name of the model.
-    names += [part for part in folder.parts[-3:-2] if part.startswith("models--")]
-    names.append(str(tokenizer_class))
-    if (folder / "tokenization_small100.py").exists() or SMALL100_NAME.search(" ".join(names)):
-        return SMALL100
-    if tokenizer_class not in M2M100_TOKENIZERS:
-        raise ValueError(
-            "tokenizer: expected the tokenizer_class M2M100Tokenizer, SMALL100Tokenizer or "
-            f"NllbTokenizer in {folder}, got {shorten(repr(tokenizer_class))}; other tokenizers "
-            "may put languages in other places."
-        )
-    is_legacy = family == "NLLB" and tokenizer.get("legacy_behaviour")
-    return "NLLB with legacy_behaviour" if is_legacy else family
-
-
-def _m2m100_tokens(folder: Path) -> Tokens:
-    """Read the tokens of M2M100 if the folder has a vocab.json, and else of NLLB."""
-    is_m2m100 = (folder / VOCABULARY).is_file()
+    """Read a folder of mBART-50, or of mBART-25, whose languages stand in other places."""
     path = folder / SENTENCEPIECE_FILE
-    check_model_files(folder, [path.name, VOCABULARY if is_m2m100 else FAST_TOKENIZER_FILE])
-    model = read_sentencepiece(path)
-    if not is_m2m100:
-        languages = _added_languages(folder)
-        return Tokens({**_fairseq_pieces(model, path), **languages}, languages, model, "NLLB")
-    pieces = read_pieces(folder / VOCABULARY)
-    language_set = read_optional_json(folder / TOKENIZER_CONFIG).get("language_codes", "m2m100")
-    if not isinstance(language_set, str) or language_set not in M2M100_LANGUAGES:
-        raise ValueError(
-            f"tokenizer: expected language_codes {' or '.join(M2M100_LANGUAGES)} in "
-            f"{folder / TOKENIZER_CONFIG}, got {language_set!r}."
-        )
-    languages = {code: len(pieces) + i for i, code in enumerate(M2M100_LANGUAGES[language_set])}
-    language_pieces = {f"__{code}__": row for code, row in languages.items()}
-    return Tokens({**pieces, **language_pieces}, languages, model, "M2M100")
-
-
-def _mbart_tokens(folder: Path, values: Mapping[str, Any]) -> Tokens:
-    """Read the tokens of a folder."""
-    path = folder / SENTENCEPIECE_FILE
-    check_model_files(folder, [path.name])
-    tokenizer_class = {**values, **read_optional_json(folder / TOKENIZER_CONFIG)}.get(
-        "tokenizer_class"
-    )
+    model_folder.check_model_files(folder, [path.name])
+    tokenizer = model_folder.read_optional_json(folder / model_folder.TOKENIZER_CONFIG)
+    tokenizer_class = {**values, **tokenizer}.get("tokenizer_class")
     model = read_sentencepiece(path)
     pieces = _fairseq_pieces(model, path)
     if tokenizer_class is None:
@@ -305,19 +184,90 @@ def _mbart_tokens(folder: Path, values: Mapping[str, Any]) -> Tokens:
         )
     family = MBART_TOKENIZERS[str(tokenizer_class)]
     if (folder / FAST_TOKENIZER_FILE).is_file():
-        languages = _added_languages(folder)
+        rows = _added_languages(folder)
     else:
         codes = MBART_LANGUAGES[:25] if family == MBART_25 else MBART_LANGUAGES
-        languages = {code: len(pieces) + i for i, code in enumerate(codes)}
-    layout = MBART_25_LAYOUT if family == MBART_25 else {}
-    return Tokens({**pieces, **languages}, languages, model, family, **layout)
+        rows = {code: len(pieces) + i for i, code in enumerate(codes)}
+    checked = dict(values)
+    if family == MBART_25:
+        # The decoder starts with the target language, whatever the folder's own pair is.
+        checked["decoder_start_token_id"] = values.get("eos_token_id")
+    tokens = ({**pieces, **rows}, rows, model)
+    return _import_pair(folder, values, languages, MBartConfig(**checked), tokens, family)
+
+
+def _import_pair(
+    folder: Path,
+    values: Mapping[str, Any],
+    languages: Languages,
+    hf_config: MultilingualConfig,
+    tokens: Tokens,
+    family: str,
+) -> Imported:
+    pieces, language_rows, model = tokens
+    prefix, suffix, start = LAYOUTS.get(family, LAYOUT)
+    check_languages(languages, language_rows, family, {*prefix, *suffix, *start})
+    rows = {
+        side: language_rows[language]
+        for side, language in languages._asdict().items()
+        if language is not None
+    }
+    rows["end"] = pieces[END_PIECE]
+    special = special_rows(pieces)._replace(start=rows[start[-1]])
+    check_special_rows(special, hf_config.pad_token_id, hf_config.eos_token_id, folder)
+    added = set(text_pieces(model)) - set(pieces)
+    never = {special.pad, *language_rows.values()}
+    vocabulary = remap_vocabulary(pieces, hf_config.vocab_size, special, added, never)
+    side = (vocabulary, sentencepiece_model(model, vocabulary))
+    # Added tokens have positions, too.
+    additions = max(len(prefix) + len(suffix), len(start) - 1)
+    config = hf_config.to_transformer_config(
+        vocabulary,
+        vocabulary,
+        max_length=hf_config.max_position_embeddings - additions,
+        source_prefix=tuple(vocabulary.id_of(rows[name]) for name in prefix),
+        source_suffix=tuple(vocabulary.id_of(rows[name]) for name in suffix),
+        target_prefix=tuple(vocabulary.id_of(rows[name]) for name in start[:-1]),
+    )
+    imported = bart.import_folder(
+        folder,
+        values,
+        hf_config,
+        config,
+        side,
+        side,
+        family,
+        [[row] for row in (hf_config.pad_token_id, *language_rows.values())],
+        leading_tokens=len(start),
+        replaced=["forced_bos_token_id", "decoder_start_token_id"],
+    )
+    return imported._replace(languages=languages)
+
+
+def _m2m100_family(folder: Path, values: Mapping[str, Any], is_m2m100: bool) -> str:
+    """Return the name of the family, on which the places of the languages depend."""
+    tokenizer = model_folder.read_optional_json(folder / model_folder.TOKENIZER_CONFIG)
+    tokenizer_class = tokenizer.get("tokenizer_class")
+    names = [str(config.get("_name_or_path")) for config in (values, tokenizer)]
+    names += [str(tokenizer.get("name_or_path")), folder.resolve().name]
+    # The hub's cache names a folder by its commit, two levels below the name of the model.
+    names += [part for part in folder.parts[-3:-2] if part.startswith("models--")]
+    names.append(str(tokenizer_class))
+    if (folder / "tokenization_small100.py").exists() or SMALL100_NAME.search(" ".join(names)):
+        return SMALL100
+    if tokenizer_class not in M2M100_TOKENIZERS:
+        raise ValueError(
+            "tokenizer: expected the tokenizer_class M2M100Tokenizer, SMALL100Tokenizer or "
+            f"NllbTokenizer in {folder}, got {shorten(repr(tokenizer_class))}; other tokenizers "
+            "may put languages in other places."
+        )
+    if is_m2m100:
+        return "M2M100"
+    return LEGACY_NLLB if tokenizer.get("legacy_behaviour") else "NLLB"
 
 
 def _fairseq_pieces(model: ModelProto, path: Path) -> dict[str, int]:
-    """Return fairseq's rows of the pieces of a SentencePiece model.
-
-    Rows 0 to 3 are fairseq's special tokens. The model's pieces from the fourth one on follow.
-    """
+    """Return fairseq's rows of the pieces: its special tokens replace the model's first three."""
     names = [piece.piece for piece in model.pieces]
     if names[:3] != [UNKNOWN_PIECE, START_PIECE, END_PIECE]:
         raise ValueError(
@@ -328,11 +278,8 @@ def _fairseq_pieces(model: ModelProto, path: Path) -> dict[str, int]:
 
 
 def _added_languages(folder: Path) -> dict[str, int]:
-    """Return the rows of the languages' tokens in tokenizer.json.
-
-    These are the added special tokens other than the special tokens of every model.
-    """
-    values = read_optional_json(folder / FAST_TOKENIZER_FILE, MAX_VOCABULARY_BYTES)
+    """Return the rows of the languages' tokens: the added special tokens of tokenizer.json."""
+    values = model_folder.read_optional_json(folder / FAST_TOKENIZER_FILE, MAX_VOCABULARY_BYTES)
     added = values.get("added_tokens", [])
     try:
         languages = {

@@ -1,7 +1,6 @@
 """Pegasus in Hugging Face's layout: summaries by layers with norms before the sublayers.
 
-The first rows of the table are the padding, the end token, and special tokens of pre-training. The
-pieces of the SentencePiece model follow. The decoder starts with the padding token, as in MarianMT.
+The pieces follow the padding, the end token, and special tokens of pre-training in the table.
 """
 
 from collections.abc import Mapping
@@ -11,17 +10,8 @@ from typing import Any, Literal
 from sentencepiece.sentencepiece_model_pb2 import ModelProto
 
 from tfk_transformer.config.words import shorten
-from tfk_transformer.importing.hugging_face.bart import (
-    PRE_NORM_OPTIONS,
-    BartConfig,
-    import_folder,
-)
-from tfk_transformer.importing.hugging_face.model_folder import (
-    TOKENIZER_CONFIG,
-    check_model_files,
-    read_optional_json,
-)
-from tfk_transformer.importing.imported import Imported, check_no_languages
+from tfk_transformer.importing.hugging_face import bart, model_folder
+from tfk_transformer.importing.imported import Imported
 from tfk_transformer.importing.vocabulary import (
     END_PIECE,
     PAD_PIECE,
@@ -43,13 +33,13 @@ OFFSET = 103  # rows that the table has more than the SentencePiece model has pi
 FIRST_PIECES = [PAD_PIECE, END_PIECE, UNKNOWN_PIECE]
 
 
-class PegasusConfig(BartConfig):
+class PegasusConfig(bart.BartConfig):
     """The values of a config.json of Pegasus on which results depend."""
 
     family = FAMILY
     equal_values = (("pad_token_id", "decoder_start_token_id"),)
     family_options = {
-        **PRE_NORM_OPTIONS,
+        **bart.PRE_NORM_OPTIONS,
         "positions": "sinusoidal_paper_halves",
         "split_sentences": False,
     }
@@ -62,25 +52,21 @@ class PegasusConfig(BartConfig):
     static_position_embeddings: Literal[True] = True
 
 
-def read_pegasus(folder: Path, values: Mapping[str, Any], languages: Languages) -> Imported:
-    """Read a folder of Pegasus, with the values of its config.json. It has no languages."""
-    check_no_languages(languages, FAMILY)
+def read_pegasus(folder: Path, values: Mapping[str, Any], _: Languages) -> Imported:
+    """Read a folder of Pegasus, whose models have one language."""
     hf_config = PegasusConfig(**values)
-    check_model_files(folder, [SENTENCEPIECE_FILE])
+    model_folder.check_model_files(folder, [SENTENCEPIECE_FILE])
     proto = read_sentencepiece(folder / SENTENCEPIECE_FILE)
     vocabulary = _vocabulary(proto, hf_config, folder)
     side = (vocabulary, sentencepiece_model(proto, vocabulary))
     config = hf_config.to_transformer_config(vocabulary, vocabulary)
     never = [[hf_config.pad_token_id]]
-    return import_folder(folder, values, hf_config, config, side, side, FAMILY, never)
+    return bart.import_folder(folder, values, hf_config, config, side, side, FAMILY, never)
 
 
 def _vocabulary(proto: ModelProto, hf_config: PegasusConfig, folder: Path) -> Vocabulary:
-    """Return the vocabulary that both sides share.
-
-    The special tokens of pre-training stay without a name, so that they are not text.
-    """
-    tokenizer = read_optional_json(folder / TOKENIZER_CONFIG)
+    """Return the vocabulary. Tokens of pre-training have no name, so that they are not text."""
+    tokenizer = model_folder.read_optional_json(folder / model_folder.TOKENIZER_CONFIG)
     tokenizer_class = tokenizer.get("tokenizer_class")
     if tokenizer_class not in PEGASUS_TOKENIZERS:
         raise ValueError(
@@ -90,8 +76,8 @@ def _vocabulary(proto: ModelProto, hf_config: PegasusConfig, folder: Path) -> Vo
     offset = tokenizer.get("offset", OFFSET)
     if type(offset) is not int or offset < len(FIRST_PIECES) - 1:
         raise ValueError(
-            f"tokenizer: expected an offset from 2 upward in {folder / TOKENIZER_CONFIG}, got "
-            f"{shorten(repr(offset))}."
+            "tokenizer: expected an offset from 2 upward in "
+            f"{folder / model_folder.TOKENIZER_CONFIG}, got {shorten(repr(offset))}."
         )
     names = [piece.piece for piece in proto.pieces]
     if names[:3] != FIRST_PIECES:

@@ -1,7 +1,7 @@
 """Conversion of the search settings in Hugging Face's folders to this project's settings."""
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import Any
 
 from tfk_transformer.config.search_settings import SearchSettings, setting_rules
 from tfk_transformer.config.setting_values import is_allowed
@@ -35,8 +35,6 @@ NEUTRAL: dict[str, object] = {
 # Tokens that generate takes from generation_config.json, and an import from config.json.
 SPECIAL_TOKENS = ("decoder_start_token_id", "eos_token_id", "forced_bos_token_id")
 FREE_LENGTH = 1000.0  # a `max_length_factor` with which sources do not limit the targets
-# Settings, and a sentence on what is not imported, or "".
-Converted: TypeAlias = tuple[dict[str, Any], str]
 
 
 def convert_search_settings(
@@ -50,52 +48,40 @@ def convert_search_settings(
     """Return the settings with which a search gives what generate gives, and a sentence on each
     setting that has no counterpart.
 
-    `config` and `generation` have the values of config.json and of generation_config.json. If the
-    latter is empty, generate takes the settings from config.json.
-
-    Args:
-        positions: the largest number of tokens that the model reads or writes.
-        never_predicted: the `bad_words_ids` that this library never predicts.
-        leading_tokens: the number of tokens that Hugging Face's `max_length` counts before the
-            first predicted one. Defaults to 1, the start token.
-        replaced: settings that the selected languages replace.
+    `config` and `generation` are the values of config.json and generation_config.json, of which
+    generate takes the settings if it is not empty. `positions` is the largest number of tokens that
+    the model reads or writes. This library never predicts the `bad_words_ids` `never_predicted`.
+    Hugging Face's `max_length` counts `leading_tokens` before the first predicted one: the start
+    token, and forced ones. The selected languages replace the settings `replaced`.
     """
     _check_tokens(config, generation, replaced)
     stated = generation or config
     values = {name: value for name, value in stated.items() if value is not None}
-    named = {theirs: ours for theirs, ours in SETTING_NAMES.items() if values.get(theirs)}
-    possible = {
-        ours: values[theirs]
-        for theirs, ours in named.items()
-        if is_allowed(values[theirs], RULES[ours])
-    }
-    search: dict[str, Any] = {"beam_size": 1, **possible}
-    refused = [theirs for theirs, ours in named.items() if ours not in possible]
-    effective = [name for name, neutral in NEUTRAL.items() if values.get(name, neutral) != neutral]
-    notes = [f"{name} {shorten(str(values[name]))} is not imported" for name in refused + effective]
+    search: dict[str, Any] = {"beam_size": 1}
+    notes: list[str] = []
+    for theirs, ours in SETTING_NAMES.items():
+        if value := values.get(theirs):
+            if is_allowed(value, RULES[ours]):
+                search[ours] = value
+            else:
+                notes.append(f"{theirs} {shorten(str(value))} is not imported")
+    for name, neutral in NEUTRAL.items():
+        if (value := values.get(name, neutral)) != neutral:
+            notes.append(f"{name} {shorten(str(value))} is not imported")
     bad_words = values.get("bad_words_ids", [])
     if not isinstance(bad_words, list) or any(ids not in never_predicted for ids in bad_words):
         notes.append("bad_words_ids other than padding are not imported")
-    end = config.get("eos_token_id")
-    conversions = (
-        _lengths(values, positions, leading_tokens),
-        _length_penalty(values, leading_tokens),
-        _early_stopping(values),
-        _forced_end(values, end),
-        _repetition_penalty(values, search["beam_size"], config),
-        _sampling(values, search["beam_size"]),
-    )
-    for settings, note in conversions:
-        search |= settings
-        notes += [note] if note else []
+    search |= _lengths(values, positions, leading_tokens, notes)
+    search |= _ranking(values, config.get("eos_token_id"), leading_tokens, notes)
+    search |= _repetition_penalty(values, search["beam_size"], config, notes)
+    search |= _sampling(values, search["beam_size"], notes)
     return search, tuple(notes)
 
 
 def generation_settings(search: Mapping[str, Any], end: int, leading_tokens: int) -> dict[str, Any]:
-    """Return the values of generation_config.json for a model's own defaults of search settings.
+    """Return the values of generation_config.json: the reverse of `convert_search_settings`.
 
-    This is the reverse of `convert_search_settings`. Settings without a counterpart are left out.
-    `end` is the end token's row.
+    `end` is the end token's row. Settings without a counterpart are left out.
     """
     beam_size = search.get("beam_size", SearchSettings.beam_size)
     values: dict[str, Any] = {
@@ -124,33 +110,38 @@ def _length_form(leading_tokens: int) -> str:
     return "length" if leading_tokens == 1 else "length_with_start"
 
 
-def _length_penalty(values: Mapping[str, Any], leading_tokens: int) -> Converted:
-    form = _length_form(leading_tokens)
+def _ranking(
+    values: Mapping[str, Any], end: object, leading_tokens: int, notes: list[str]
+) -> dict[str, Any]:
+    """Return the settings that order hypotheses and end the search."""
     alpha = values.get("length_penalty", 1.0)
-    if is_allowed(alpha, RULES["length_penalty"]):
-        return {"length_penalty": float(alpha), "length_penalty_form": form}, ""
-    note = f"length_penalty {shorten(str(alpha))} is not imported: it must be from 0 to 10"
-    return {"length_penalty": 1.0, "length_penalty_form": form}, note
-
-
-def _early_stopping(values: Mapping[str, Any]) -> Converted:
-    value = values.get("early_stopping", False)
-    if is_allowed(value, RULES["early_stopping"]):
-        return {"early_stopping": value}, ""
-    return {"early_stopping": False}, f"early_stopping {shorten(str(value))} is not imported"
-
-
-def _forced_end(values: Mapping[str, Any], end: object) -> Converted:
+    if not is_allowed(alpha, RULES["length_penalty"]):
+        notes.append(
+            f"length_penalty {shorten(str(alpha))} is not imported: it must be from 0 to 10"
+        )
+        alpha = 1.0
+    early_stopping = values.get("early_stopping", False)
+    if not is_allowed(early_stopping, RULES["early_stopping"]):
+        notes.append(f"early_stopping {shorten(str(early_stopping))} is not imported")
+        early_stopping = False
     forced = values.get("forced_eos_token_id")
-    if forced is None or forced in (end, [end]):
-        return {"forced_eos": forced is not None}, ""
-    note = f"forced_eos_token_id {shorten(str(forced))} is not imported: it is not the end token"
-    return {"forced_eos": False}, note
+    if forced not in (None, end, [end]):
+        note = (
+            f"forced_eos_token_id {shorten(str(forced))} is not imported: it is not the end token"
+        )
+        notes.append(note)
+        forced = None
+    return {
+        "length_penalty": float(alpha),
+        "length_penalty_form": _length_form(leading_tokens),
+        "early_stopping": early_stopping,
+        "forced_eos": forced is not None,
+    }
 
 
 def _repetition_penalty(
-    values: Mapping[str, Any], beam_size: int, config: Mapping[str, Any]
-) -> Converted:
+    values: Mapping[str, Any], beam_size: int, config: Mapping[str, Any], notes: list[str]
+) -> dict[str, Any]:
     """Return the repetition penalty where generate's has the same meaning.
 
     In a beam search, it changes log-probabilities in place of logits. It lowers the probability of
@@ -158,34 +149,36 @@ def _repetition_penalty(
     """
     penalty = values.get("repetition_penalty", 1.0)
     if penalty == 1.0:
-        return {}, ""
-    starts_with_end = config.get("decoder_start_token_id") == config.get("eos_token_id")
-    if beam_size == 1 and not starts_with_end:
-        if is_allowed(penalty, RULES["repetition_penalty"]):
-            return {"repetition_penalty": float(penalty)}, ""
-        reason = "it must be from 0.001 to 1000"
-    elif starts_with_end:
+        return {}
+    if config.get("decoder_start_token_id") == config.get("eos_token_id"):
         reason = "it would make the end token, with which the decoder starts, less probable"
-    else:
+    elif beam_size > 1:
         reason = "with several beams, generate applies it to log-probabilities, not to logits"
-    return {}, f"repetition_penalty {shorten(str(penalty))} is not imported: {reason}"
+    elif is_allowed(penalty, RULES["repetition_penalty"]):
+        return {"repetition_penalty": float(penalty)}
+    else:
+        reason = "it must be from 0.001 to 1000"
+    notes.append(f"repetition_penalty {shorten(str(penalty))} is not imported: {reason}")
+    return {}
 
 
-def _sampling(values: Mapping[str, Any], beam_size: int) -> Converted:
-    """Return the settings of sampling; the random numbers differ."""
+def _sampling(values: Mapping[str, Any], beam_size: int, notes: list[str]) -> dict[str, Any]:
     if values.get("do_sample", False) is False:
-        return {}, ""
+        return {}
     sampling = {name: values.get(name, default) for name, default in SAMPLING.items()}
     allowed = all(is_allowed(value, RULES[name]) for name, value in sampling.items())
     if beam_size > 1 or not allowed or sampling["temperature"] == 0:
-        return {}, "do_sample is not imported: the search draws no tokens"
-    return sampling, "do_sample is imported, but draws other tokens: seed selects them"
+        notes.append("do_sample is not imported: the search draws no tokens")
+        return {}
+    notes.append("do_sample is imported, but draws other tokens: seed selects them")
+    return sampling
 
 
-def _lengths(values: Mapping[str, Any], positions: int, leading_tokens: int) -> Converted:
+def _lengths(
+    values: Mapping[str, Any], positions: int, leading_tokens: int, notes: list[str]
+) -> dict[str, Any]:
     """Return the limits of lengths, which here count the end token, but no leading tokens."""
     lengths: dict[str, Any] = {"max_length_factor": FREE_LENGTH}
-    note = ""
     # New tokens are those after the start token.
     longest = values.get("max_length")
     if type(new_tokens := values.get("max_new_tokens")) is int:
@@ -193,7 +186,7 @@ def _lengths(values: Mapping[str, Any], positions: int, leading_tokens: int) -> 
     if type(longest) is int:
         lengths["max_length"] = max(1, min(longest, positions) - leading_tokens)
     else:
-        note = (
+        notes.append(
             "the folder states no max_length: generate cuts translations after 20 tokens, and "
             "this library does not"
         )
@@ -205,7 +198,7 @@ def _lengths(values: Mapping[str, Any], positions: int, leading_tokens: int) -> 
         shortest += 1 - leading_tokens
         longest = lengths.get("max_length", min(positions, SearchSettings.max_length))
         lengths["min_length"] = min(shortest, longest)
-    return lengths, note
+    return lengths
 
 
 def _check_tokens(

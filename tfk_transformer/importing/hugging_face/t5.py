@@ -1,8 +1,6 @@
 """T5, flan-T5, mT5, UMT5, MADLAD-400 and ByT5 in Hugging Face's layout.
 
-The family has norms by the root mean square, relative positions, and no biases. Its attention
-scores have no divisor, so the weights of queries are multiplied by it here. The decoder starts with
-the padding token, or with another token that the start token takes the row of.
+Attention scores have no divisor, so the weights of queries are multiplied by it here.
 """
 
 import re
@@ -11,23 +9,21 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-from pydantic import ConfigDict, Field
+from pydantic import Field
 from sentencepiece.sentencepiece_model_pb2 import ModelProto
 
 from tfk_transformer.config.model_options import TransformerConfig
-from tfk_transformer.config.record import Record
 from tfk_transformer.importing.arrays import Arrays
+from tfk_transformer.importing.hugging_face import model_folder
 from tfk_transformer.importing.hugging_face.bart import BART_ACTIVATIONS, OUTPUT_TABLE
-from tfk_transformer.importing.hugging_face.model_folder import (
-    GENERATION,
-    TOKENIZER_CONFIG,
-    open_arrays,
-    read_optional_json,
-    shared_array_name,
-)
 from tfk_transformer.importing.hugging_face.search_notes import convert_search_settings
 from tfk_transformer.importing.hugging_face.t5_tokens import BYT5, read_t5_tokens
-from tfk_transformer.importing.imported import Imported, check_languages, with_text_prefix
+from tfk_transformer.importing.imported import (
+    ForeignConfig,
+    Imported,
+    check_languages,
+    with_text_prefix,
+)
 from tfk_transformer.importing.vocabulary import (
     UNIGRAM,
     Piece,
@@ -38,11 +34,9 @@ from tfk_transformer.importing.vocabulary import (
     text_pieces,
 )
 from tfk_transformer.importing.weights import (
-    STACKS,
     SUBLAYERS,
     Array,
     layer_arrays,
-    layer_names,
     norm_arrays,
     read_arrays,
     table_arrays,
@@ -68,11 +62,8 @@ TAG = re.compile("<2([A-Za-z_-]+)>")  # of a target language, in MADLAD-400
 ROLES = {"query": "q", "key": "k", "value": "v", "output": "o"}
 
 
-class T5Config(Record):
-    """The values of a config.json of the T5 family on which results depend."""
-
-    model_config = ConfigDict(extra="ignore")
-    proposes_values = False
+class T5Config(ForeignConfig):
+    """The values of a config.json of the T5 family."""
 
     model_type: Literal["t5", "mt5", "umt5"]
     is_encoder_decoder: Literal[True] = True
@@ -109,10 +100,10 @@ class T5Config(Record):
 
     @property
     def activation(self) -> str:
-        """The family's name of the activation."""
-        # "gated-gelu" always meant the approximation.
-        gated_gelu = self.projection == "gated-gelu"
-        return "gelu_new" if gated_gelu else self.projection.removeprefix("gated-")
+        """The activation by the family's name; "gated-gelu" always meant the approximation."""
+        if self.projection == "gated-gelu":
+            return "gelu_new"
+        return self.projection.removeprefix("gated-")
 
     @property
     def start_row(self) -> int:
@@ -128,10 +119,7 @@ class T5Config(Record):
         return self.tie_word_embeddings and self.model_type != "mt5"
 
     def to_transformer_config(self, vocab_size: int, tied: bool, length: int) -> TransformerConfig:
-        """Return the configuration of an equivalent `Transformer` for texts up to a length.
-
-        A tied projection to the vocabulary is the embedding table.
-        """
+        """Return the configuration of an equivalent `Transformer` for texts up to a length."""
         activation = self.activation
         return TransformerConfig(
             source_vocab_size=vocab_size,
@@ -168,7 +156,7 @@ def read_t5(folder: Path, values: Mapping[str, Any], languages: Languages) -> Im
     The target language of MADLAD-400, such as "de", becomes the prefix "<2de>" of every source.
     Without it, and in other models, the texts say what is asked for.
     """
-    generation = read_optional_json(folder / GENERATION)
+    generation = model_folder.read_optional_json(folder / model_folder.GENERATION)
     # transformers 5 writes this token only into the other file.
     start = {"decoder_start_token_id": generation.get("decoder_start_token_id")}
     values = {**start, **values}
@@ -177,9 +165,14 @@ def read_t5(folder: Path, values: Mapping[str, Any], languages: Languages) -> Im
     vocabulary = _vocabulary(pieces, proto, hf_config)
     can_add = proto.trainer_spec.model_type == UNIGRAM
     model = sentencepiece_model(proto, vocabulary, added if can_add else ())
-    file = open_arrays(folder)
+    file = model_folder.open_arrays(folder)
+    # transformers ties the projection to the embedding table, unless a file has both and they
+    # differ.
+    table = next((name for name in TABLES if name in file.shapes), None)
+    has_both = table is not None and OUTPUT_TABLE in file.shapes
+    is_tied = not has_both or np.array_equal(file.read(str(table)), file.read(OUTPUT_TABLE))
     length = _length(folder, values, generation, hf_config)
-    config = hf_config.to_transformer_config(len(vocabulary.pieces), is_tied(file, values), length)
+    config = hf_config.to_transformer_config(len(vocabulary.pieces), is_tied, length)
     arrays = _read_weights(file, hf_config, config, vocabulary)
     search, notes = convert_search_settings(
         {**values, "decoder_start_token_id": hf_config.start_row},
@@ -200,28 +193,12 @@ def read_t5(folder: Path, values: Mapping[str, Any], languages: Languages) -> Im
     return with_text_prefix(imported, tags[languages.target])._replace(languages=languages)
 
 
-def is_tied(file: Arrays, values: Mapping[str, Any]) -> bool:
-    """Return whether the projection to the vocabulary is the embedding table.
-
-    transformers ties them, unless a file has both and they differ.
-    """
-    if OUTPUT_TABLE not in file.shapes:
-        return True
-    table = next((name for name in TABLES if name in file.shapes), None)
-    return table is None or np.array_equal(file.read(table), file.read(OUTPUT_TABLE))
-
-
 def _vocabulary(pieces: Mapping[str, int], proto: ModelProto, hf_config: T5Config) -> Vocabulary:
-    """Return the vocabulary that both sides share.
-
-    The rows of a table that no piece has stay, since the model may predict them.
-    """
+    """Return the vocabulary of both sides, with the unnamed rows that the model may predict."""
     types = {piece.piece: piece.type for piece in proto.pieces}
+    unknown = next(row for piece, row in pieces.items() if types.get(piece) == Piece.UNKNOWN)
     special = SpecialRows(
-        pad=hf_config.pad_token_id,
-        start=hf_config.start_row,
-        end=hf_config.eos_token_id,
-        unknown=next(row for piece, row in pieces.items() if types.get(piece) == Piece.UNKNOWN),
+        hf_config.pad_token_id, hf_config.start_row, hf_config.eos_token_id, unknown
     )
     added = set(text_pieces(proto)) - set(pieces)
     return remap_vocabulary(pieces, hf_config.vocab_size, special, added)
@@ -231,7 +208,7 @@ def _length(
     folder: Path, values: Mapping[str, Any], generation: Mapping[str, Any], hf_config: T5Config
 ) -> int:
     """Return the longest source and target, which the family's positions do not limit."""
-    tokenizer = read_optional_json(folder / TOKENIZER_CONFIG)
+    tokenizer = model_folder.read_optional_json(folder / model_folder.TOKENIZER_CONFIG)
     is_bytes = {**values, **tokenizer}.get("tokenizer_class") == BYT5
     stated = [
         hf_config.n_positions,
@@ -245,15 +222,15 @@ def _length(
 def _read_weights(
     file: Arrays, hf_config: T5Config, config: TransformerConfig, vocabulary: Vocabulary
 ) -> dict[str, np.ndarray]:
-    """Return all weights of the model, read from a file."""
     check_sizes(config, file.shapes, file.path)
     names = (*TABLES, OUTPUT_TABLE) if config.ties_output else TABLES
-    arrays: dict[str, Array] = {}
-    for stack in STACKS:
-        arrays |= _stack(stack, config)
-    table = shared_array_name(file, names)
+    table = model_folder.shared_array_name(file, names)
     rows = (hf_config.vocab_size, hf_config.vocab_size)
-    arrays |= table_arrays(config, (table, table, OUTPUT_TABLE), rows, vocabulary, vocabulary)
+    arrays = {
+        **_stack("encoder", config),
+        **_stack("decoder", config),
+        **table_arrays(config, (table, table, OUTPUT_TABLE), rows, vocabulary, vocabulary),
+    }
     if hf_config.scales_output:
         scale = np.float32(hf_config.d_model**-0.5)
         norm = arrays["decoder/final_norm/gamma"]
@@ -262,38 +239,30 @@ def _read_weights(
 
 
 def _stack(stack: str, config: TransformerConfig) -> dict[str, Array]:
-    """Return the arrays of the encoder or the decoder by their names in a `Transformer`."""
-    by_layer = config.has_biases_by_layer
-    names = _layer_names(stack, config)
-    divisor = np.float32(config.query_width**0.5)
-    arrays: dict[str, Array] = {}
-    for layer in range(getattr(config, f"{stack}_layers")):
-        prefix = f"{stack}.block.{layer}.layer."
-        for name, array in layer_arrays(config, stack, layer, prefix, names).items():
-            is_query = name.endswith("/query")
-            arrays[name] = array.prepared(lambda kernel: kernel * divisor) if is_query else array
-        if by_layer or layer == 0:
-            table = f"{stack}/relative_positions{f'_{layer}' if by_layer else ''}/table"
-            theirs = f"{prefix}0.SelfAttention.relative_attention_bias.weight"
-            arrays[table] = Array(theirs, (config.position_buckets, config.num_heads))
-    return arrays | norm_arrays(config, f"{stack}/final_norm", f"{stack}.final_layer_norm.weight")
-
-
-def _layer_names(stack: str, config: TransformerConfig) -> dict[str, str]:
-    """Return the names of a layer's arrays by the names of the weights in a layer."""
-    self_attention, cross_attention = (
+    attentions = [
         {
             **{weight: f"{index}.{name}.{letter}.weight" for weight, letter in ROLES.items()},
             "gamma": f"{index}.layer_norm.weight",
         }
         for index, name in enumerate(("SelfAttention", "EncDecAttention"))
-    )
+    ]
     last = len(SUBLAYERS[stack])
     parts = {"inner": "wi_0", "linear": "wi_1"} if config.ff_gated else {"inner": "wi"}
-    parts["outer"] = "wo"
-    feed_forward = {
+    others = {
         f"feed_forward/{part}/kernel": f"{last}.DenseReluDense.{name}.weight"
-        for part, name in parts.items()
+        for part, name in {**parts, "outer": "wo"}.items()
     }
-    norm = {"ff_residual/norm/gamma": f"{last}.layer_norm.weight"}
-    return layer_names(stack, self_attention, cross_attention, {**feed_forward, **norm})
+    others["ff_residual/norm/gamma"] = f"{last}.layer_norm.weight"
+    by_layer = config.has_biases_by_layer
+    divisor = np.float32(config.query_width**0.5)
+    arrays: dict[str, Array] = {}
+    for i in range(getattr(config, f"{stack}_layers")):
+        prefix = f"{stack}.block.{i}.layer."
+        for name, array in layer_arrays(config, stack, i, prefix, attentions, others).items():
+            is_query = name.endswith("/query")
+            arrays[name] = array.prepared(lambda kernel: kernel * divisor) if is_query else array
+        if by_layer or i == 0:
+            table = f"{stack}/relative_positions{f'_{i}' if by_layer else ''}/table"
+            theirs = f"{prefix}0.SelfAttention.relative_attention_bias.weight"
+            arrays[table] = Array(theirs, (config.position_buckets, config.num_heads))
+    return arrays | norm_arrays(config, f"{stack}/final_norm", f"{stack}.final_layer_norm.weight")

@@ -4,16 +4,12 @@ import base64
 import binascii
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 from sentencepiece.sentencepiece_model_pb2 import ModelProto, NormalizerSpec, TrainerSpec
 
 from tfk_transformer.config.small_files import MAX_VOCABULARY_BYTES
-from tfk_transformer.importing.hugging_face.model_folder import (
-    TOKENIZER_CONFIG,
-    check_model_files,
-    read_optional_json,
-)
+from tfk_transformer.importing.hugging_face import model_folder
 from tfk_transformer.importing.vocabulary import (
     END_PIECE,
     PAD_PIECE,
@@ -33,61 +29,59 @@ BYT5_SPECIALS = (PAD_PIECE, END_PIECE, UNKNOWN_PIECE)  # rows 0 to 2; the bytes 
 SPARE_PIECE = "\ufdd0\ufdd1"
 IN_TEXTS = (Piece.NORMAL, Piece.BYTE)  # the types of pieces that are not added tokens
 SENTINELS = 100  # of a T5 folder that states no other number
+# The names of special tokens in tokenizer_config.json.
+SPECIAL_TOKENS = ("bos_token", "eos_token", "pad_token", "unk_token", "cls_token", "sep_token")
 # The parts of a tokenizer.json that transformers makes from a SentencePiece model.
 NORMALIZERS = {"Precompiled", "Replace", "Strip"}
 PRE_TOKENIZERS = {"WhitespaceSplit", "Metaspace"}
-# The row of each piece, a model, and tokens that texts have and that it does not segment into.
-T5Tokens: TypeAlias = tuple[Mapping[str, int], ModelProto, tuple[str, ...]]
 
 
-def read_t5_tokens(folder: Path, values: Mapping[str, Any]) -> T5Tokens:
-    """Read the tokens of a folder with `spiece.model` or `tokenizer.json`, or of ByT5, which needs
-    no file, given the values of its config.json.
+def read_t5_tokens(
+    folder: Path, values: Mapping[str, Any]
+) -> tuple[Mapping[str, int], ModelProto, tuple[str, ...]]:
+    """Read the tokens of a folder, or of ByT5, which needs no file.
+
+    Returns the row of each piece, a SentencePiece model, and tokens in texts that it does not
+    segment into. `values` are those of config.json.
     """
-    tokenizer = read_optional_json(folder / TOKENIZER_CONFIG)
+    tokenizer = model_folder.read_optional_json(folder / model_folder.TOKENIZER_CONFIG)
     if {**values, **tokenizer}.get("tokenizer_class") == BYT5:
         model = _byte_model()
         *named_pieces, _ = model.pieces  # the table has no row for the spare one
         return {piece.piece: row for row, piece in enumerate(named_pieces)}, model, ()
-    fast = read_optional_json(folder / T5_FAST_TOKENIZER, MAX_VOCABULARY_BYTES)
+    fast = model_folder.read_optional_json(folder / T5_FAST_TOKENIZER, MAX_VOCABULARY_BYTES)
     if (folder / T5_SENTENCEPIECE).is_file() or not fast:
-        check_model_files(folder, [T5_SENTENCEPIECE])
+        model_folder.check_model_files(folder, [T5_SENTENCEPIECE])
         model = read_sentencepiece(folder / T5_SENTENCEPIECE)
     else:
         model = _model_of_json(fast, folder / T5_FAST_TOKENIZER)
     pieces = {piece.piece: row for row, piece in enumerate(model.pieces)}
     rows = set(pieces.values())
-    named = {
+    added = {
         token: row
         for token, row in _added_tokens(fast, tokenizer, len(pieces))
         if row < int(values.get("vocab_size", 0))
     }
     pieces |= {
-        token: row for token, row in named.items() if token not in pieces and row not in rows
+        token: row for token, row in added.items() if token not in pieces and row not in rows
     }
-    texts = {piece.piece for piece in model.pieces if piece.type in IN_TEXTS}
-    special = {PAD_PIECE, END_PIECE, UNKNOWN_PIECE, *_special_tokens(tokenizer)}
-    added = [
-        token
-        for token in (*named, *_user_defined(model))
-        if token in pieces and not {token, f"{WORD_MARK}{token}"} & (texts | special)
-    ]
-    return pieces, model, tuple(dict.fromkeys(added))
-
-
-def _user_defined(model: ModelProto) -> list[str]:
-    """Return the pieces that transformers splits texts at, such as the languages of MADLAD-400.
-
-    SentencePiece gives a blank before such a piece a token, and transformers does not.
-    """
-    if model.trainer_spec.model_type != UNIGRAM:
-        return []
     defined = [piece.piece for piece in model.pieces if piece.type == Piece.USER_DEFINED]
-    return [piece for piece in defined if not piece.startswith(WORD_MARK)]
+    if model.trainer_spec.model_type == UNIGRAM:
+        # transformers splits texts at these pieces, such as the languages of MADLAD-400.
+        # SentencePiece gives a blank before such a piece a token, and transformers does not.
+        added |= {piece: pieces[piece] for piece in defined if not piece.startswith(WORD_MARK)}
+    other = {piece.piece for piece in model.pieces if piece.type in IN_TEXTS}
+    other |= {PAD_PIECE, END_PIECE, UNKNOWN_PIECE}
+    for name in SPECIAL_TOKENS:
+        token = tokenizer.get(name)
+        other.add(str(token.get("content") if isinstance(token, dict) else token))
+    added_texts = (
+        token for token in added if token in pieces and not {token, f"{WORD_MARK}{token}"} & other
+    )
+    return pieces, model, tuple(added_texts)
 
 
 def _byte_model() -> ModelProto:
-    """Return a SentencePiece model that segments texts into the bytes of ByT5."""
     pieces = [Piece(piece=name, score=0.0, type=Piece.CONTROL) for name in BYT5_SPECIALS]
     pieces[-1].type = Piece.UNKNOWN
     pieces += [Piece(piece=f"<0x{byte:02X}>", score=0.0, type=Piece.BYTE) for byte in range(256)]
@@ -118,12 +112,9 @@ def _trainer(pieces: list[Piece], byte_fallback: bool) -> TrainerSpec:
 def _added_tokens(
     fast: Mapping[str, Any], tokenizer: Mapping[str, Any], num_pieces: int
 ) -> Iterator[tuple[str, int]]:
-    """Yield the tokens that were added to the pieces of the SentencePiece model, and their rows.
-
-    The values are those of tokenizer.json, {} without this file, and of tokenizer_config.json.
-    """
-    listed = fast.get("added_tokens", [])
-    tokens = {token.get("content"): token.get("id") for token in _dictionaries(listed)}
+    """Yield the tokens of tokenizer.json and tokenizer_config.json, and their rows."""
+    listed = _dictionaries(fast.get("added_tokens"))
+    tokens = {token.get("content"): token.get("id") for token in listed}
     decoder = tokenizer.get("added_tokens_decoder", {})
     for row, token in decoder.items() if isinstance(decoder, dict) else ():
         if isinstance(token, dict) and str(row).isdecimal():
@@ -143,28 +134,21 @@ def _dictionaries(values: object) -> list[dict[str, Any]]:
     return [value for value in listed if isinstance(value, dict)]
 
 
-def _special_tokens(tokenizer: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the special tokens of tokenizer_config.json, which are not text."""
-    for name in ("bos_token", "eos_token", "pad_token", "unk_token", "cls_token", "sep_token"):
-        token = tokenizer.get(name)
-        yield str(token.get("content") if isinstance(token, dict) else token)
-
-
 def _model_of_json(fast: Mapping[str, Any], path: Path) -> ModelProto:
-    """Return the SentencePiece model of type unigram from which a tokenizer.json was made."""
+    """Return the SentencePiece model from which a tokenizer.json was made."""
     model = fast.get("model")
     model = model if isinstance(model, dict) else {}
     normalizers = _parts(fast.get("normalizer"), "normalizers")
-    pre_tokenizers = _parts(fast.get("pre_tokenizer"), "pretokenizers")
     types = {part.get("type") for part in normalizers}
-    pre_types = {part.get("type") for part in pre_tokenizers}
+    pre_types = {part.get("type") for part in _parts(fast.get("pre_tokenizer"), "pretokenizers")}
     is_unigram = model.get("type", "Unigram") == "Unigram" and "unk_id" in model
     if not (is_unigram and types <= NORMALIZERS and "Metaspace" in pre_types <= PRE_TOKENIZERS):
+        listed = [", ".join(sorted(map(str, names))) or "none" for names in (types, pre_types)]
         raise ValueError(
             f"tokenizer: expected {T5_SENTENCEPIECE}, or a {T5_FAST_TOKENIZER} made from a "
             f"SentencePiece model of type unigram, in {path.parent}, got {path} with the model "
-            f"{model.get('type', 'Unigram')}, the normalizers {_listed(types)} and the "
-            f"pre-tokenizers {_listed(pre_types)}; copy {T5_SENTENCEPIECE} of the original model "
+            f"{model.get('type', 'Unigram')}, the normalizers {listed[0]} and the "
+            f"pre-tokenizers {listed[1]}; copy {T5_SENTENCEPIECE} of the original model "
             "into the folder."
         )
     try:
@@ -173,7 +157,7 @@ def _model_of_json(fast: Mapping[str, Any], path: Path) -> ModelProto:
             for part in normalizers
             if part.get("type") == "Precompiled"
         ]
-        added = {token["content"] for token in _dictionaries(fast.get("added_tokens", []))}
+        added = {token["content"] for token in _dictionaries(fast.get("added_tokens"))}
         pieces = [
             Piece(piece=text, score=score, type=Piece.CONTROL if text in added else Piece.NORMAL)
             for text, score in model["vocab"]
@@ -197,7 +181,3 @@ def _parts(value: object, name: str) -> list[dict[str, Any]]:
     if not isinstance(value, dict):
         return []
     return _dictionaries(value.get(name)) if value.get("type") == "Sequence" else [value]
-
-
-def _listed(types: set[Any]) -> str:
-    return ", ".join(sorted(map(str, types))) or "none"

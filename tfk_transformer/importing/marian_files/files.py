@@ -1,17 +1,21 @@
-"""Marian's files of named arrays: NumPy archives (.npz), and .bin files, which may be quantized.
+"""Marian's files: NumPy archives (.npz), and .bin files, which may be quantized. They have named
+arrays, and the options of a model as YAML in one of these.
 
 The header of a .bin file has a version, the number of arrays, four sizes for each array (of its
-name, type, shape and data), the names, the shapes, and the number of bytes before the data. All
-numbers are little-endian.
+name, type, shape and data), the names, the shapes, and the number of bytes before the data.
 """
 
 import contextlib
+import math
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any, Literal
 
 import numpy as np
+from pydantic import ConfigDict, Field
 
+from tfk_transformer.config.model_options import TransformerConfig
 from tfk_transformer.config.words import shorten
 from tfk_transformer.importing.arrays import (
     MAX_ARRAYS,
@@ -21,7 +25,9 @@ from tfk_transformer.importing.arrays import (
     check_float,
     first_line,
 )
+from tfk_transformer.importing.imported import ForeignConfig
 from tfk_transformer.importing.model_paths import MARIAN_VERSION, NPZ
+from tfk_transformer.importing.vocabulary import Vocabulary
 
 OPTIONS = "special:model.yml"  # the array of the options
 NPY = ".npy"  # of each array in an archive
@@ -45,6 +51,11 @@ PACKED_TYPES = {
 }
 FACTOR_BYTES = 4  # of the float32 that follows the integers of a quantized array
 MIN_FACTOR = 1e-30  # with a smaller one, products of float32 overflow
+MAX_OPTIONS_BYTES = 1_000_000  # Marian writes about 2,000
+# Marian's sinusoids are unbounded, and a file does not have the length of its training texts.
+MAX_LENGTH = 512
+MARIAN_EPSILON = 1e-6
+MARIAN_ACTIVATIONS: dict[str, Any] = {"relu": "relu", "swish": "silu", "gelu": "gelu_sigmoid"}
 TABLE = "Wemb"  # part of the names of tables, the only quantized arrays that are not transposed
 
 
@@ -75,16 +86,13 @@ def open_file(path: Path) -> Iterator[Arrays]:
 
 
 def _npy_headers(archive: zipfile.ZipFile) -> Iterator[tuple[str, tuple[int, ...]]]:
-    """Yield the name and the shape of each array."""
-    readers = {
-        (1, 0): np.lib.format.read_array_header_1_0,
-        (2, 0): np.lib.format.read_array_header_2_0,
-    }
+    formats = np.lib.format
+    readers = {(1, 0): formats.read_array_header_1_0, (2, 0): formats.read_array_header_2_0}
     if (count := len(archive.namelist())) > MAX_ARRAYS:
         raise ValueError(f"expected at most {MAX_ARRAYS:,} arrays, got {count:,}")
     for name in archive.namelist():
         with archive.open(name) as file:
-            version = np.lib.format.read_magic(file)
+            version = formats.read_magic(file)
             if version not in readers:
                 raise ValueError(
                     f"expected arrays of version 1.0 or 2.0, got {version} for '{name}'"
@@ -122,33 +130,26 @@ def _binary_items(reader: HeaderReader) -> dict[str, tuple[StoredArray, bool]]:
     offset += reader.file.tell()
     items = {}
     for name, shape, (_, number, _, size) in zip(names, shapes, sizes, strict=True):
-        items[name] = _binary_item(reader, name, number, shape, offset, size)
+        quantized = number in QUANTIZED_TYPES
+        dtype = {**PLAIN_TYPES, **QUANTIZED_TYPES}.get(number)
+        if dtype is None:
+            reader.refuse(
+                f"expected float32, float16, intgemm8 or intgemm16, got "
+                f"{PACKED_TYPES.get(number, f'type {number:#x}')} for '{shorten(name)}'; use the "
+                ".npz file, or convert it with marian-conv --gemm-type float32"
+            )
+        array = StoredArray(dtype, shape, offset)
+        needed = array.size + quantized * FACTOR_BYTES
+        if not needed <= size <= reader.size - offset:
+            reader.refuse_size(name, array, needed, size)
+        items[name] = (array, quantized)
         offset += size
     if len(items) < count:
         reader.refuse(f"{count - len(items):,} names appear twice")
     return items
 
 
-def _binary_item(
-    reader: HeaderReader, name: str, number: int, shape: tuple[int, ...], offset: int, size: int
-) -> tuple[StoredArray, bool]:
-    quantized = number in QUANTIZED_TYPES
-    dtype = {**PLAIN_TYPES, **QUANTIZED_TYPES}.get(number)
-    if dtype is None:
-        reader.refuse(
-            f"expected float32, float16, intgemm8 or intgemm16, got "
-            f"{PACKED_TYPES.get(number, f'type {number:#x}')} for '{shorten(name)}'; use the "
-            ".npz file, or convert it with marian-conv --gemm-type float32"
-        )
-    item = StoredArray(dtype, shape, offset)
-    needed = item.size + quantized * FACTOR_BYTES
-    if not needed <= size <= reader.size - offset:
-        reader.refuse_size(name, item, needed, size)
-    return item, quantized
-
-
 def _read_binary(path: Path, name: str, item: StoredArray, quantized: bool) -> np.ndarray:
-    """Return an array as float32."""
     values = item.read(path)
     if not quantized:
         return values
@@ -168,3 +169,118 @@ def _read_binary(path: Path, name: str, item: StoredArray, quantized: bool) -> n
 def load_error(path: Path, error: Exception | str) -> ValueError:
     """Return the error for a file that cannot be read."""
     return ValueError(f"Marian: {path} does not load: {first_line(error)}")
+
+
+class MarianOptions(ForeignConfig):
+    """The options of a model. Other values of the literal ones select unsupported architectures."""
+
+    model_config = ConfigDict(alias_generator=lambda name: name.replace("_", "-"))
+
+    type: Literal["transformer"]
+    dim_vocabs: tuple[int, int]
+    dim_emb: int = Field(gt=0)
+    enc_depth: int = Field(gt=0)
+    dec_depth: int = Field(gt=0)
+    dec_cell: str = ""
+    layer_normalization: bool = False  # of recurrent cells
+    transformer_heads: int = Field(gt=0)
+    transformer_dim_ffn: int = Field(gt=0)
+    transformer_decoder_dim_ffn: int = Field(default=0, ge=0)
+    transformer_ffn_depth: Literal[2]
+    transformer_decoder_ffn_depth: Literal[0, 2] = 0
+    transformer_ffn_activation: Literal["relu", "swish", "gelu"]
+    transformer_preprocess: Literal[""]
+    transformer_postprocess: Literal["dan"]
+    transformer_postprocess_emb: Literal["", "d"]
+    transformer_postprocess_top: Literal[""] = ""
+    transformer_decoder_autoreg: Literal["self-attention", "rnn"] = "self-attention"
+    transformer_rnn_projection: Literal[False] = False
+    transformer_tied_layers: tuple[int, ...] = Field(default=(), max_length=0)
+    transformer_no_projection: bool = False
+    transformer_no_bias: Literal[False] = False
+    transformer_no_affine: Literal[False] = False
+    transformer_train_position_embeddings: Literal[False] = False
+    transformer_disable_position_embeddings: Literal[False] = False
+    transformer_attention_mask: Literal["default"] = "default"
+    transformer_pool: Literal[False] = False
+    input_types: tuple[str, ...] = Field(default=(), max_length=0)
+    lemma_dim_emb: Literal[0] = 0
+    right_left: Literal[False] = False
+    ulr: Literal[False] = False
+    tied_embeddings: bool = False
+    tied_embeddings_src: bool = False
+    tied_embeddings_all: bool = False
+
+    def _problems(self) -> Iterator[str]:
+        if self.shared_input_table and len(set(self.dim_vocabs)) > 1:
+            yield f"dim-vocabs: expected one size for a shared table, got {self.dim_vocabs}"
+        elif self.is_recurrent and (self.dec_cell != "ssru" or self.layer_normalization):
+            yield (
+                "dec-cell: expected 'ssru' without layer-normalization for the decoder 'rnn', got "
+                f"{self.dec_cell!r}{' with it' if self.layer_normalization else ''}"
+            )
+
+    @property
+    def is_recurrent(self) -> bool:
+        """Whether recurrent units combine the target tokens, instead of self-attention."""
+        return self.transformer_decoder_autoreg == "rnn"
+
+    @property
+    def shared_input_table(self) -> bool:
+        """Whether source and target share a table of embeddings."""
+        return self.tied_embeddings_all or self.tied_embeddings_src
+
+    @property
+    def tie_embeddings(self) -> Literal["none", "target", "all"]:
+        """The value of `TransformerConfig.tie_embeddings`."""
+        if self.tied_embeddings_all or (self.tied_embeddings and self.tied_embeddings_src):
+            return "all"
+        return "target" if self.tied_embeddings else "none"
+
+    def to_transformer_config(self, source: Vocabulary, target: Vocabulary) -> TransformerConfig:
+        """Return the configuration of an equivalent `Transformer`."""
+        return TransformerConfig(
+            source_vocab_size=len(source.pieces),
+            target_vocab_size=len(target.pieces),
+            model_dim=self.dim_emb,
+            num_heads=self.transformer_heads,
+            ff_dim=self.transformer_dim_ffn,
+            decoder_ff_dim=self.transformer_decoder_dim_ffn or None,
+            encoder_layers=self.enc_depth,
+            decoder_layers=self.dec_depth,
+            decoder_mixer="ssru" if self.is_recurrent else "attention",
+            max_length=MAX_LENGTH,
+            ff_activation=MARIAN_ACTIVATIONS[self.transformer_ffn_activation],
+            tie_embeddings=self.tie_embeddings,
+            norm="post",
+            norm_epsilon=MARIAN_EPSILON,
+            positions="sinusoidal_halves",
+            attention_bias=True,
+            output_bias=True,
+        )
+
+
+def read_options(file: Arrays) -> MarianOptions:
+    """Return the options of the model in a file."""
+    if math.prod(file.shapes.get(OPTIONS, (0,))) not in range(1, MAX_OPTIONS_BYTES):
+        raise ValueError(
+            f"Marian: expected a file that Marian wrote, got {file.path} without '{OPTIONS}', or "
+            f"with {OPTIONS} of the wrong size."
+        )
+    text = file.read(OPTIONS).astype("int64").astype("uint8").tobytes().rstrip(b"\0")
+    return MarianOptions(**parse_yaml(text, file.path, f"'{OPTIONS}' of {file.path}"))
+
+
+def parse_yaml(text: bytes, path: Path, name: str) -> dict[str, Any]:
+    """Return the values by name in YAML; the name of the YAML is for error messages."""
+    import yaml
+
+    try:
+        options = yaml.safe_load(text)
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise load_error(path, error) from None
+    if not isinstance(options, dict):
+        raise ValueError(
+            f"Marian: expected options by name as {name}, got {type(options).__name__}."
+        )
+    return {str(name): value for name, value in options.items()}

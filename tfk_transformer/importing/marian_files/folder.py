@@ -1,7 +1,5 @@
-"""Folders of Marian's files: the model, the SentencePiece models, languages and search settings.
-
-The names are those of OPUS-MT, of Bergamot's students (browsermt/students) and of Firefox's models
-(mozilla/firefox-translations-models).
+"""Folders of Marian's files, by the names of OPUS-MT, of Bergamot's students (browsermt/students)
+and of Firefox's models (mozilla/firefox-translations-models).
 """
 
 import math
@@ -11,7 +9,7 @@ from typing import Any
 
 from tfk_transformer.config.small_files import MAX_CONFIG_BYTES, read_json_object, read_small_file
 from tfk_transformer.config.words import shorten
-from tfk_transformer.importing.marian_files.options import MAX_LENGTH, parse_yaml
+from tfk_transformer.importing.marian_files.files import MAX_LENGTH, parse_yaml
 from tfk_transformer.importing.model_paths import BINARY, GZIP, NPZ, is_marian_file
 from tfk_transformer.text.languages import Languages, is_language
 
@@ -95,13 +93,11 @@ def find_vocab(path: Path) -> list[Path]:
 
 
 def decoder_options(model: Path) -> dict[str, Any]:
-    """Return the options of Marian's decoder in a YAML file next to a model.
-
-    Of several files, the one that names the model is read. The result is empty if there is none.
-    """
+    """Return the options of Marian's decoder next to a model; {} if there are none."""
     paths = {path for pattern in DECODER_FILES for path in model.parent.glob(pattern)}
     texts = {path: read_small_file(path, MAX_CONFIG_BYTES) for path in sorted(paths)}
     options = [parse_yaml(text, path, str(path)) for path, text in texts.items()]
+    # Of several files, the one that names the model is read.
     naming = [values for values in options if model.name in str(values.get("models"))]
     others = [values for values in options if "beam-size" in values and "models" not in values]
     if naming or others:
@@ -111,10 +107,7 @@ def decoder_options(model: Path) -> dict[str, Any]:
 
 
 def search_settings(values: dict[str, Any]) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """Return the search settings of this library for options of Marian's decoder, and notes.
-
-    Both are empty without options. Marian limits lengths by the length of the source only.
-    """
+    """Return the search settings for options of Marian's decoder, and notes; {} without options."""
     if not values:
         return {}, ()
     beam_size = max(1, int(_number(values, "beam-size", MAX_BEAMS)))
@@ -122,7 +115,7 @@ def search_settings(values: dict[str, Any]) -> tuple[dict[str, Any], tuple[str, 
         "beam_size": beam_size,
         "length_penalty": _number(values, "normalize", MAX_PENALTY),
         "length_penalty_form": "length",
-        "max_length": MAX_LENGTH,
+        "max_length": MAX_LENGTH,  # Marian only has a factor
         "max_length_factor": _number(values, "max-length-factor", MAX_FACTOR),
     }
     notes = []

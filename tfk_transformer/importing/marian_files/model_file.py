@@ -8,7 +8,7 @@ import numpy as np
 from tfk_transformer.config.model_options import TransformerConfig
 from tfk_transformer.importing.arrays import Arrays
 from tfk_transformer.importing.imported import Imported
-from tfk_transformer.importing.marian_files.files import open_file
+from tfk_transformer.importing.marian_files.files import MarianOptions, open_file, read_options
 from tfk_transformer.importing.marian_files.folder import (
     check_rows,
     decoder_options,
@@ -17,7 +17,6 @@ from tfk_transformer.importing.marian_files.folder import (
     model_languages,
     search_settings,
 )
-from tfk_transformer.importing.marian_files.options import MarianOptions, read_options
 from tfk_transformer.importing.model_paths import check_no_pointers
 from tfk_transformer.importing.vocabulary import (
     Piece,
@@ -29,14 +28,7 @@ from tfk_transformer.importing.vocabulary import (
     remap_vocabulary,
     sentencepiece_model,
 )
-from tfk_transformer.importing.weights import (
-    STACKS,
-    Array,
-    layer_arrays,
-    layer_names,
-    read_arrays,
-    table_arrays,
-)
+from tfk_transformer.importing.weights import STACKS, Array, layer_arrays, read_arrays, table_arrays
 from tfk_transformer.pipelines.weights import check_sizes
 from tfk_transformer.text.languages import Languages
 
@@ -76,8 +68,7 @@ INPUT_SCALE = "_QuantMultA"
 def read_marian_model(path: Path, models: Sequence[Path], languages: Languages) -> Imported:
     """Read a file of Marian, or the one in a folder.
 
-    The SentencePiece models are one for both sides, or one for the source and one for the target.
-    Without any, those in the folder are read.
+    The SentencePiece models are one for both sides, or two. Without any, the folder's are read.
     """
     if path.is_dir():
         path = model_in(path)
@@ -88,16 +79,6 @@ def read_marian_model(path: Path, models: Sequence[Path], languages: Languages) 
         f"{shortlist.name}, a shortlist, is not imported; pass it to the export"
         for shortlist in sorted(path.parent.glob(SHORTLISTS))
     )
-    imported = _read_model(path, models)._replace(search=search, notes=notes)
-    stated = model_languages(path)
-    if not any(stated):
-        return imported
-    selected = Languages(languages.source or stated.source, languages.target or stated.target)
-    return imported._replace(languages=selected)
-
-
-def _read_model(path: Path, models: Sequence[Path]) -> Imported:
-    """Read a file, with its options."""
     check_vocab(models, (1, 2), f", in addition to {path}")
     check_no_pointers([path, *models])
     with open_file(path) as file:
@@ -112,7 +93,10 @@ def _read_model(path: Path, models: Sequence[Path]) -> Imported:
             )
         config = options.to_transformer_config(source, target)
         arrays = _read_weights(file, options, config, source, target)
-    return Imported(config, arrays, source_model, target_model, "Marian", search={}, notes=())
+    stated = model_languages(path)
+    if any(stated):
+        stated = Languages(languages.source or stated.source, languages.target or stated.target)
+    return Imported(config, arrays, source_model, target_model, "Marian", search, notes, stated)
 
 
 def read_side(path: Path, rows: int) -> Side:
@@ -146,12 +130,18 @@ def _read_weights(
     source: Vocabulary,
     target: Vocabulary,
 ) -> dict[str, np.ndarray]:
-    """Return all weights of the model."""
     check_sizes(config, file.shapes, file.path)
     arrays = _all_layers(options, config)
     if options.transformer_no_projection:
         file = _with_identity_projections(file, arrays)
-    arrays |= _tables(file, options, config, source, target)
+    inputs = ["encoder_Wemb", "decoder_Wemb"]
+    names = [MARIAN_TABLE] * 2 if options.shared_input_table else inputs
+    names.append(f"{MARIAN_OUTPUT}_Wt")
+    arrays |= table_arrays(config, names, options.dim_vocabs, source, target)
+    early_name = f"{MARIAN_OUTPUT}_W"  # in files of earlier versions of Marian, it is transposed
+    if "output/kernel" in arrays and early_name in file.shapes:
+        kernel = arrays["output/kernel"].prepared(np.transpose)
+        arrays["output/kernel"] = kernel._replace(name=early_name, shape=kernel.shape[::-1])
     ignored = [
         name for name in file.shapes if name.startswith(SPECIAL) or name.endswith(INPUT_SCALE)
     ]
@@ -161,19 +151,20 @@ def _read_weights(
 
 
 def _all_layers(options: MarianOptions, config: TransformerConfig) -> dict[str, Array]:
-    """Return the arrays of all layers."""
-    self_attention, cross_attention = (
+    attentions = [
         {weight: f"{name}{suffix}" for weight, suffix in ATTENTION_NAMES.items()}
         for name in ("self", "context")
-    )
+    ]
     arrays: dict[str, Array] = {}
     for stack in STACKS:
         is_recurrent = stack == "decoder" and options.is_recurrent
-        first = RECURRENT_NAMES if is_recurrent else self_attention
-        names = layer_names(stack, first, cross_attention, OTHER_NAMES)
+        names = [RECURRENT_NAMES, attentions[1]] if is_recurrent else attentions
         for i in range(getattr(config, f"{stack}_layers")):
-            arrays |= layer_arrays(config, stack, i, f"{stack}_l{i + 1}_", names)
-    arrays = {ours: _in_marian_layout(array) for ours, array in arrays.items()}
+            arrays |= layer_arrays(config, stack, i, f"{stack}_l{i + 1}_", names, OTHER_NAMES)
+    for ours, array in arrays.items():  # kernels are (inputs, outputs), and vectors (1, width)
+        is_vector = len(array.shape) == 1
+        shape = (1, *array.shape) if is_vector else array.shape[::-1]
+        arrays[ours] = array.prepared(np.ravel if is_vector else np.transpose)._replace(shape=shape)
     width = config.model_dim
     for i in range(config.decoder_layers if options.is_recurrent else 0):
         for name, part in UNIT_NAMES.items():
@@ -184,17 +175,8 @@ def _all_layers(options: MarianOptions, config: TransformerConfig) -> dict[str, 
     return arrays
 
 
-def _in_marian_layout(array: Array) -> Array:
-    """Return an array of a layer in the layout of Marian: kernels (inputs, outputs), and vectors
-    (1, width).
-    """
-    if len(array.shape) == 1:
-        return array.prepared(np.ravel)._replace(shape=(1, *array.shape))
-    return array.prepared(np.transpose)._replace(shape=array.shape[::-1])
-
-
 def _with_identity_projections(file: Arrays, arrays: dict[str, Array]) -> Arrays:
-    """Return a file of a model without output projections of attentions, with identities as these.
+    """Return a file without output projections of attentions, with identities as these.
 
     Marian ignores arrays of these names where `transformer-no-projection` is set.
     """
@@ -211,24 +193,3 @@ def _with_identity_projections(file: Arrays, arrays: dict[str, Array]) -> Arrays
         return np.zeros(projections[name], "float32")
 
     return Arrays(file.path, {**file.shapes, **projections}, read)
-
-
-def _tables(
-    file: Arrays,
-    options: MarianOptions,
-    config: TransformerConfig,
-    source: Vocabulary,
-    target: Vocabulary,
-) -> dict[str, Array]:
-    """Return the arrays of embeddings and of the output projection."""
-    inputs = ["encoder_Wemb", "decoder_Wemb"]
-    names = [MARIAN_TABLE] * 2 if options.shared_input_table else inputs
-    output = f"{MARIAN_OUTPUT}_Wt"
-    tables = table_arrays(config, [*names, output], options.dim_vocabs, source, target)
-    if "output/kernel" in tables and f"{MARIAN_OUTPUT}_W" in file.shapes:
-        # In files of earlier versions of Marian, it is transposed.
-        kernel = tables["output/kernel"].prepared(np.transpose)
-        tables["output/kernel"] = kernel._replace(
-            name=f"{MARIAN_OUTPUT}_W", shape=kernel.shape[::-1]
-        )
-    return tables

@@ -1,8 +1,8 @@
 """Marian's binary shortlists: the probable target rows of each source row.
 
-The format is from src/data/shortlist.h of browsermt/marian-dev: a magic number, a checksum, the
-number of rows that are candidates for every source and the limit for each source row, the sizes of
-two arrays, and the arrays: where the candidates of each source row begin, and all candidates.
+By src/data/shortlist.h of browsermt/marian-dev: a magic number, a checksum, the number of common
+candidates, the limit for each source row, the sizes of two arrays, and these: where the candidates
+of each source row begin, and all candidates.
 """
 
 from pathlib import Path
@@ -27,14 +27,9 @@ MAX_LIKELY = 1000  # candidates of a source row; Firefox's shortlists have 50
 def read_marian_shortlist(
     path: Path, source_tokenizer: SubwordTokenizer, target_tokenizer: SubwordTokenizer
 ) -> Shortlist:
-    """Read a shortlist, for the tokenizers of a model that was imported from its folder.
+    """Read a shortlist next to the SentencePiece models of its rows.
 
-    The SentencePiece models of its rows are in the same folder. Each source token also has its own
-    piece as a candidate, as in Marian with one vocabulary.
-
-    Raises:
-        ValueError: if the file is broken or not a binary shortlist, or its pieces are not those of
-            the tokenizers.
+    Each source token also has its own piece as a candidate, as in Marian with one vocabulary.
     """
     vocab = find_vocab(path)
     source_ids = _ids_by_row(vocab[0], source_tokenizer)
@@ -52,7 +47,6 @@ def read_marian_shortlist(
 
 
 def _ids_by_row(path: Path, tokenizer: SubwordTokenizer) -> np.ndarray:
-    """Return the id of each piece of a SentencePiece model, all of which a tokenizer must have."""
     others = range(PAD_ID + 1, tokenizer.vocab_size)
     ids = dict(zip(tokenizer.pieces_of(others), others, strict=True))
     texts = [piece.piece for piece in read_sentencepiece(path).pieces]

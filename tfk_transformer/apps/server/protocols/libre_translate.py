@@ -1,36 +1,49 @@
 """The LibreTranslate API: /translate, /detect, /languages and /frontend/settings."""
 
+import asyncio
 import contextlib
 import email
 import urllib.parse
-from collections.abc import Mapping
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from email.message import Message
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from tfk_transformer.apps.server.bodies import Body, answer, parse_body, read_body, to_json
+from tfk_transformer.apps.server.bodies import (
+    Body,
+    InvalidValue,
+    answer,
+    parse_body,
+    read_body,
+    to_json,
+)
 from tfk_transformer.apps.server.middleware import check_key, header_key
-from tfk_transformer.apps.server.protocols.html_translation import HtmlTranslator
+from tfk_transformer.apps.server.request_queue import Work, check_load, text_costs
 from tfk_transformer.apps.server.routes import JSON, DescribedRoute
 from tfk_transformer.apps.server.served_model import ServedModel
 from tfk_transformer.apps.server.settings import ServerSettings
 from tfk_transformer.config.search_settings import SearchSettings
 from tfk_transformer.config.words import shorten
 from tfk_transformer.text.languages import Languages
+from tfk_transformer.text.outcome import Outcome
+from tfk_transformer.text.results import DocumentTranslation, Translation
+from tfk_transformer.text.road import Sentences, advance
 
 UNKNOWN = "und"  # ISO 639-2: undetermined
-LIBRE_TRANSLATE_FORMATS = (None, "", "text", "html")
 URL_ENCODED, MULTIPART = "application/x-www-form-urlencoded", "multipart/form-data"
 BODY_TYPES = (JSON, URL_ENCODED, MULTIPART)
 MAX_FIELDS = 1000
 MAX_FIELD_HEAD = 1000  # bytes of the headers of a field
+HTML_THREADS = 32  # they parse texts and place markup
+TEXTS_PER_REQUEST = 8  # at the same time, so that a large request does not keep others waiting
 
 
-class KeyedBody(Body):
-    """A body that may contain the API key."""
+class DetectRequest(Body):
+    """A text whose language is asked for."""
 
     q: str | list[str]
     api_key: str | None = None
@@ -41,11 +54,7 @@ class KeyedBody(Body):
         return [self.q] if isinstance(self.q, str) else self.q
 
 
-class DetectRequest(KeyedBody):
-    """A text whose language is asked for."""
-
-
-class TranslateRequest(KeyedBody):
+class TranslateRequest(DetectRequest):
     """Texts to translate."""
 
     source: str
@@ -54,17 +63,16 @@ class TranslateRequest(KeyedBody):
     alternatives: int | str | None = 0
 
 
-AnyKeyedBody = TypeVar("AnyKeyedBody", bound=KeyedBody)
+KeyedBody = TypeVar("KeyedBody", bound=DetectRequest)
 
 
 def libre_translate_routes(served: ServedModel) -> list[DescribedRoute]:
     """Return the routes of the protocol."""
     settings = served.settings
-    html_translator = HtmlTranslator(served)
+    html_translator = _HtmlTranslator(served)
     source, target = (language or UNKNOWN for language in served.languages)
     # No language is detected: a server with one source language answers this language.
     detected = {"confidence": 0 if source == UNKNOWN else 100, "language": source}
-    frontend = _frontend_settings(settings, source, target)
 
     async def translate(request: Request) -> Response:
         """Translate one text or several."""
@@ -77,8 +85,10 @@ def libre_translate_routes(served: ServedModel) -> list[DescribedRoute]:
             others: list[list[str]] = [[] for _ in texts]  # as in LibreTranslate
             confidences: list[float | None] = [None] * len(texts)
         else:
-            work = served.work(_search_settings(alternatives, served.search))
-            results = await served.results(request, work, texts)
+            n_best = alternatives + 1
+            beam_size = max(n_best, served.search.get("beam_size", SearchSettings.beam_size))
+            requested = {"n_best": n_best, "beam_size": beam_size} if alternatives else {}
+            results = await served.results(request, served.work(requested), texts)
             translations = [result.text for result in results]
             confidences = [result.confidence for result in results]
             others = [[other.text for other in result.hypotheses[1:]] for result in results]
@@ -107,18 +117,13 @@ def libre_translate_routes(served: ServedModel) -> list[DescribedRoute]:
 
     async def frontend_settings(request: Request) -> Response:
         """Describe the limits and languages for user interfaces."""
-        return answer(frontend)
+        return answer(_frontend_settings(settings, source, target))
 
     array = {"description": "The languages.", "content": {JSON: {"schema": {"type": "array"}}}}
     return [
         DescribedRoute("POST", "/translate", translate, TranslateRequest, body_types=BODY_TYPES),
         DescribedRoute(
-            "POST",
-            "/detect",
-            detect,
-            DetectRequest,
-            body_types=BODY_TYPES,
-            responses={200: array},
+            "POST", "/detect", detect, DetectRequest, body_types=BODY_TYPES, responses={200: array}
         ),
         DescribedRoute("GET", "/languages", languages, responses={200: array}),
         DescribedRoute("GET", "/frontend/settings", frontend_settings, errors=(500, 503)),
@@ -126,7 +131,6 @@ def libre_translate_routes(served: ServedModel) -> list[DescribedRoute]:
 
 
 def _frontend_settings(settings: ServerSettings, source: str, target: str) -> dict[str, Any]:
-    """Return the settings that LibreTranslate has for user interfaces."""
     needs_key = settings.api_key is not None
     return {
         "apiKeys": needs_key,
@@ -145,49 +149,35 @@ def _frontend_settings(settings: ServerSettings, source: str, target: str) -> di
 
 def _check_request(payload: TranslateRequest, languages: Languages) -> None:
     """Refuse languages other than the model's, and unknown formats."""
-    for name, expected, got in (
-        ("source", languages.source, payload.source),
-        ("target", languages.target, payload.target),
-    ):
+    for name in ("source", "target"):
+        expected, got = getattr(languages, name), getattr(payload, name)
         if expected is not None and got != expected and (name, got) != ("source", "auto"):
-            raise HTTPException(
-                422,
+            raise InvalidValue(
                 f"{name}: expected {expected}, the model's language, got {shorten(got)}; GET "
-                "/languages lists the languages.",
+                "/languages lists the languages."
             )
-    if payload.format not in LIBRE_TRANSLATE_FORMATS:
-        raise HTTPException(
-            422, f"format: expected text or html, got {shorten(payload.format)}; correct it."
+    if payload.format not in (None, "", "text", "html"):
+        raise InvalidValue(
+            f"format: expected text or html, got {shorten(payload.format)}; correct it."
         )
 
 
 def _alternatives(payload: TranslateRequest, settings: ServerSettings) -> int:
-    """Return the requested number of alternatives."""
     maximum = settings.max_beam_size - 1
     count = -1
     with contextlib.suppress(ValueError):
         count = int(payload.alternatives or 0)
     if not 0 <= count <= maximum:
-        raise HTTPException(
-            422,
+        raise InvalidValue(
             f"alternatives: expected a number from 0 to {maximum}, got "
-            f"{shorten(str(payload.alternatives))}; correct it.",
+            f"{shorten(str(payload.alternatives))}; correct it."
         )
     return count
 
 
-def _search_settings(alternatives: int, defaults: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the search settings for a number of alternatives, with the defaults of requests."""
-    if not alternatives:
-        return {}
-    n_best = alternatives + 1
-    beam_size = defaults.get("beam_size", SearchSettings.beam_size)
-    return {"n_best": n_best, "beam_size": max(n_best, beam_size)}
-
-
 async def _read_keyed_body(
-    request: Request, settings: ServerSettings, model: type[AnyKeyedBody]
-) -> AnyKeyedBody:
+    request: Request, settings: ServerSettings, model: type[KeyedBody]
+) -> KeyedBody:
     """Read a body as JSON or as a form of HTML, and check the API key."""
     body = await read_body(request, settings)
     header = Message()
@@ -207,15 +197,11 @@ def _form_as_json(body: bytes, header: Message) -> bytes:
             fields = _multipart_fields(body, header.get_boundary() or "")
         else:
             fields = urllib.parse.parse_qs(
-                body.decode("utf-8"),
-                keep_blank_values=True,
-                errors="strict",
-                max_num_fields=MAX_FIELDS,
+                body.decode(), keep_blank_values=True, errors="strict", max_num_fields=MAX_FIELDS
             )
     except ValueError:
         raise HTTPException(
-            400,
-            "body: expected a form in UTF-8, got invalid fields; correct them, or send JSON.",
+            400, "body: expected a form in UTF-8, got invalid fields; correct them, or send JSON."
         ) from None
     values: dict[str, Any] = {
         name: items if name == "q" and len(items) > 1 else items[-1]
@@ -240,3 +226,63 @@ def _multipart_fields(body: bytes, boundary: str) -> dict[str, list[str]]:
             raise ValueError("expected a name")
         fields.setdefault(name, []).append(value.decode("utf-8"))
     return fields
+
+
+class _HtmlTranslator:
+    """Translates HTML for all requests: threads parse it, and its sentences run in batches."""
+
+    def __init__(self, served: ServedModel) -> None:
+        self._served = served
+        self._open = 0  # texts
+        self._threads = ThreadPoolExecutor(HTML_THREADS, "documents")
+
+    async def translate(self, request: Request, texts: Sequence[str]) -> list[str]:
+        """Return the translation of each text with its markup; see `ServedModel.outcomes`."""
+        request.scope["texts"] = len(texts)
+        self._served.check(texts)
+        # The markup counts too: the sentences are submitted in several parts.
+        cost = sum(text_costs(self._served.work({}), texts))
+        check_load(self._served.settings, cost, len(texts), self._open, "texts of HTML")
+        self._open += len(texts)
+        try:
+            return await self._served.answer(request, self._translate_all(request, texts))
+        except ImportError as error:
+            raise InvalidValue(f"format: expected text, got html; {error}") from None
+        except ValueError as error:
+            raise InvalidValue(str(error)) from None
+        finally:
+            self._open -= len(texts)
+
+    async def _translate_all(self, request: Request, texts: Sequence[str]) -> list[str]:
+        limit = asyncio.Semaphore(TEXTS_PER_REQUEST)
+        tasks = [asyncio.create_task(self._translate(request, text, limit)) for text in texts]
+        try:
+            return await asyncio.gather(*tasks)
+        finally:
+            for task in tasks:
+                task.cancel()  # if another text failed
+
+    async def _translate(self, request: Request, text: str, limit: asyncio.Semaphore) -> str:
+        """Drive the road of a document: its steps run in threads, its sentences in batches."""
+        run = asyncio.get_running_loop().run_in_executor
+        road = self._served.model.document_road(text, "html", language=self._served.language)
+        async with limit:
+            sentences, result = await run(self._threads, advance, road, None)
+            while sentences is not None:
+                outcomes = await self._outcomes(request, sentences)
+                sentences, result = await run(self._threads, advance, road, outcomes)
+        return cast(DocumentTranslation, result).text
+
+    async def _outcomes(self, request: Request, sentences: Sentences) -> list[Outcome[Translation]]:
+        settings = dict(self._served.work({}).settings)
+        if sentences.attention:
+            settings["attention"] = True
+        work = Work("sentences", tuple(sorted(settings.items())))
+        # The documents of a request fill at most half of the queue.
+        size = max(1, self._served.settings.max_queue // (2 * TEXTS_PER_REQUEST))
+        outcomes: list[Outcome[Translation]] = []
+        for first in range(0, len(sentences.texts), size):
+            texts = sentences.texts[first : first + size]
+            prefixes = sentences.prefixes[first : first + size]
+            outcomes += await self._served.submit(request, work, texts, prefixes)
+        return outcomes

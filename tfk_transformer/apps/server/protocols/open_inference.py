@@ -2,42 +2,42 @@
 
 import itertools
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import Response, StreamingResponse
+from starlette.types import Receive, Scope, Send
 
-from tfk_transformer.apps.server.bodies import COMPRESSIONS, Body, answer, parse_body, read_body
-from tfk_transformer.apps.server.middleware import Lifecycle
+from tfk_transformer.apps.server.bodies import (
+    COMPRESSIONS,
+    Body,
+    InvalidValue,
+    answer,
+    parse_body,
+    read_body,
+    to_json,
+)
 from tfk_transformer.apps.server.protocols.tensors import (
     JSON_LENGTH,
     OCTET_STREAM,
     InferRequest,
     answer_tensors,
-    binary_outputs,
     input_texts,
     parse_infer_request,
 )
 from tfk_transformer.apps.server.routes import ERROR_RESPONSE, JSON, JSON_OBJECT, DescribedRoute
-from tfk_transformer.apps.server.served_model import NO_SCORE, ServedModel
-from tfk_transformer.apps.server.streams import Events, Streams
+from tfk_transformer.apps.server.served_model import NO_SCORE, ServedModel, while_connected
 from tfk_transformer.config.words import shorten
 from tfk_transformer.constants import __version__
 
 EXTENSIONS = ["generate", "binary_tensor_data", "model_configuration"]
+EVENT_STREAM = "text/event-stream"
 # The data types of tensors, and their names in Triton's model configuration.
 TRITON_TYPES = {"BYTES": "TYPE_STRING", "FP32": "TYPE_FP32"}
-IGNORED_PARAMETERS = (
-    "binary_data_output",
-    "classification",
-    "sequence_id",
-    "sequence_start",
-    "sequence_end",
-    "priority",
-    "timeout",
-)
+IGNORED_PARAMETERS = {"binary_data_output", "classification", "priority", "timeout"}
+IGNORED_PARAMETERS |= {"sequence_id", "sequence_start", "sequence_end"}
 
 
 class GenerateRequest(Body):
@@ -47,83 +47,96 @@ class GenerateRequest(Body):
     parameters: dict[str, bool | int | float | str] = {}
 
 
-def open_inference_routes(
-    served: ServedModel, streams: Streams, lifecycle: Lifecycle
-) -> list[DescribedRoute]:
+def open_inference_routes(served: ServedModel) -> list[DescribedRoute]:
     """Return the routes of the protocol."""
-    settings = served.settings
-    protocol = OpenInference(served, streams)
-    routes = _server_routes(lifecycle, protocol.names)
-    for path in (
-        f"/v2/models/{settings.name}",
-        f"/v2/models/{settings.name}/versions/{settings.version}",
-    ):
-        routes += protocol.routes(path)
-    # After the routes of a model with the name "stats".
-    return [*routes, _statistics_route("/v2/models/stats")]
+    settings, state = served.settings, served.state
+
+    async def server(request: Request) -> Response:
+        """Describe the server."""
+        return answer({"name": "tfk-transformer", "version": __version__, "extensions": EXTENSIONS})
+
+    async def live(request: Request) -> Response:
+        """Confirm that the process works."""
+        return answer({"live": True})
+
+    async def ready(request: Request) -> Response:
+        """Report whether the server accepts requests."""
+        return answer({"ready": not state.draining}, 503 if state.draining else 200)
+
+    async def repository_index(request: Request) -> Response:
+        """List the model."""
+        model = {"name": settings.name, "version": settings.version}
+        return answer([{**model, "state": "READY", "reason": ""}])
+
+    models = {"description": "The answer.", "content": {JSON: {"schema": {"type": "array"}}}}
+    not_ready = {"description": "The server is shutting down.", "content": JSON_OBJECT}
+    protocol = OpenInference(served)
+    path = f"/v2/models/{settings.name}"
+    return [
+        DescribedRoute("GET", "/v2", server),
+        DescribedRoute("GET", "/v2/health/live", live, errors=()),
+        DescribedRoute("GET", "/v2/health/ready", ready, errors=(), responses={503: not_ready}),
+        DescribedRoute("POST", "/v2/repository/index", repository_index, responses={200: models}),
+        *protocol.routes(path),
+        *protocol.routes(f"{path}/versions/{settings.version}"),
+        # After the routes of a model with the name "stats".
+        _statistics_route("/v2/models/stats"),
+    ]
 
 
 class OpenInference:
     """The endpoints of the model. Their names and docstrings are part of the OpenAPI page."""
 
-    def __init__(self, served: ServedModel, streams: Streams) -> None:
+    def __init__(self, served: ServedModel) -> None:
         self._served = served
         self._settings = settings = served.settings
-        self._streams = streams
+        self.open_streams = 0
         self.names = {"model_name": settings.name, "model_version": settings.version}
         self._platform = f"tfk-transformer_{type(served.model).__name__}"
         self._inputs = [_tensor("text", "BYTES")]
-        if not served.classifies:
+        if served.classifies:
+            labels = len(getattr(served.model, "labels", ()))
+            self._outputs = [_tensor("label", "BYTES"), _tensor("probability", "FP32")]
+            self._outputs.append(_tensor("probabilities", "FP32", labels))
+        else:
             self._inputs.append(_tensor("prefix", "BYTES") | {"parameters": {"optional": True}})
-        self._outputs = _output_metadata(served)
+            self._outputs = [_tensor("translation", "BYTES"), _tensor("score", "FP32")]
+            if served.calibration is not None:
+                self._outputs.append(_tensor("confidence", "FP32"))
 
     def routes(self, path: str) -> list[DescribedRoute]:
         """Return the routes of the model, whose paths begin with `path`."""
-        tensors = {"description": "The answer.", "content": {**JSON_OBJECT, OCTET_STREAM: {}}}
-        events = {"description": "Events with the parts.", "content": {Events.media_type: {}}}
-        infer = DescribedRoute(
-            "POST", f"{path}/infer", self.infer, InferRequest, responses={200: tensors}
-        )
-        generate = DescribedRoute("POST", f"{path}/generate", self.generate, GenerateRequest)
-        generate_stream = DescribedRoute(
-            "POST",
-            f"{path}/generate_stream",
-            self.generate_stream,
-            GenerateRequest,
-            responses={200: events},
-        )
-        return [
+        contents = {**JSON_OBJECT, OCTET_STREAM: {}}
+        tensors = {200: {"description": "The answer.", "content": contents}}
+        events = {200: {"description": "Events with the parts.", "content": {EVENT_STREAM: {}}}}
+        routes = [
             DescribedRoute("GET", path, self.metadata),
             DescribedRoute("GET", f"{path}/config", self.configuration),
             DescribedRoute("GET", f"{path}/ready", self.ready),
             _statistics_route(f"{path}/stats"),
-            infer,
-            *([] if self._served.classifies else [generate, generate_stream]),
+            DescribedRoute("POST", f"{path}/infer", self.infer, InferRequest, responses=tensors),
         ]
+        if not self._served.classifies:
+            stream, stream_path = self.generate_stream, f"{path}/generate_stream"
+            routes += [
+                DescribedRoute("POST", f"{path}/generate", self.generate, GenerateRequest),
+                DescribedRoute("POST", stream_path, stream, GenerateRequest, responses=events),
+            ]
+        return routes
 
     async def metadata(self, request: Request) -> Response:
         """Describe inputs and outputs."""
-        return answer(
-            {
-                "name": self._settings.name,
-                "versions": [self._settings.version],
-                "platform": self._platform,
-                "inputs": self._inputs,
-                "outputs": self._outputs,
-            }
-        )
+        versions = [self._settings.version]
+        model = {"name": self._settings.name, "versions": versions, "platform": self._platform}
+        return answer({**model, "inputs": self._inputs, "outputs": self._outputs})
 
     async def configuration(self, request: Request) -> Response:
         """Describe inputs and outputs, in the form of Triton's model configuration."""
-        return answer(
-            {
-                "name": self._settings.name,
-                "platform": self._platform,
-                "max_batch_size": 0,  # the shapes include the number of texts
-                "input": [_configured_tensor(tensor) for tensor in self._inputs],
-                "output": [_configured_tensor(tensor) for tensor in self._outputs],
-            }
-        )
+        inputs = [_configured_tensor(tensor) for tensor in self._inputs]
+        outputs = [_configured_tensor(tensor) for tensor in self._outputs]
+        # 0, because the shapes include the number of texts.
+        model = {"name": self._settings.name, "platform": self._platform, "max_batch_size": 0}
+        return answer({**model, "input": inputs, "output": outputs})
 
     async def ready(self, request: Request) -> Response:
         """Confirm that the model accepts requests; a draining server refuses this request."""
@@ -142,18 +155,25 @@ class OpenInference:
         work = self._served.work(_search_settings(payload.parameters))
         texts, prefixes = tensors["text"], tensors.get("prefix", ())
         results = await self._served.results(request, work, texts, prefixes)
-        datatypes = _requested_outputs(payload, self._outputs)
+        datatypes = {tensor["name"]: tensor["datatype"] for tensor in self._outputs}
+        requested = [*datatypes]
+        if payload.outputs is not None:
+            requested = [tensor.name for tensor in payload.outputs]
+        if not set(requested) <= set(datatypes):
+            raise InvalidValue(
+                f"outputs: expected some of {', '.join(datatypes)}, got "
+                f"{shorten(', '.join(requested))}; correct the names."
+            )
         n_best = dict(work.settings).get("n_best", 1)
         outputs = [
             {"name": name, "datatype": datatype} | _column(name, results, n_best)
             for name, datatype in datatypes.items()
+            if name in requested
         ]
-        identity = {} if payload.id is None else {"id": payload.id}
-        binary = binary_outputs(payload, datatypes)
-        return answer_tensors({**self.names, **identity}, outputs, binary)
+        return answer_tensors(payload, self.names, outputs)
 
     async def _generation(self, request: Request) -> tuple[str, dict[str, Any]]:
-        """Return the text and the search settings of a request."""
+        """Read the text and the search settings of a request."""
         body = await read_body(request, self._settings, COMPRESSIONS)
         payload = parse_body(GenerateRequest, body)
         return payload.text_input, _search_settings(payload.parameters)
@@ -170,37 +190,55 @@ class OpenInference:
     async def generate_stream(self, request: Request) -> Response:
         """Translate one text, and send its parts as they are decoded, as server-sent events."""
         text, requested = await self._generation(request)
-        return await self._streams.start(request, text, requested, self.names)
+        # Streams use greedy search: the defaults for beam search do not apply.
+        search = self._served.search.items()
+        defaults = {name: value for name, value in search if name not in ("beam_size", "n_best")}
+        settings = self._served.search_settings(defaults, requested)
+        request.scope["texts"] = 1
+        self._served.check([text])
+        limit = self._settings.max_streams
+        if self.open_streams >= limit:
+            raise HTTPException(
+                429,
+                f"streams: expected at most {limit} at the same time, got one stream more; try "
+                "again later.",
+                {"Retry-After": "1"},
+            )
+        self.open_streams += 1
+        try:
+            parts = self._served.stream(text, settings)
+            first = await while_connected(request, anext(parts, ""))
+        except BaseException:
+            self.open_streams -= 1
+            raise
+        return _Events(self, first, parts)
 
 
-def _server_routes(lifecycle: Lifecycle, names: Mapping[str, str]) -> list[DescribedRoute]:
-    """Return the routes that describe the server, its health and its model."""
+class _Events(StreamingResponse):
+    """The parts of a stream. It ends even if the client leaves before the first event."""
 
-    async def server(request: Request) -> Response:
-        """Describe the server."""
-        return answer({"name": "tfk-transformer", "version": __version__, "extensions": EXTENSIONS})
+    media_type = EVENT_STREAM
 
-    async def live(request: Request) -> Response:
-        """Confirm that the process works."""
-        return answer({"live": True})
+    def __init__(self, protocol: OpenInference, first: str, parts: AsyncIterator[str]) -> None:
+        headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+        super().__init__(self._events(first, parts), headers=headers)
+        self._protocol = protocol
 
-    async def ready(request: Request) -> Response:
-        """Report whether the server accepts requests."""
-        return answer({"ready": not lifecycle.draining}, 503 if lifecycle.draining else 200)
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._protocol.open_streams -= 1
 
-    async def repository_index(request: Request) -> Response:
-        """List the model."""
-        model = {"name": names["model_name"], "version": names["model_version"]}
-        return answer([{**model, "state": "READY", "reason": ""}])
-
-    models = {"description": "The answer.", "content": {JSON: {"schema": {"type": "array"}}}}
-    not_ready = {"description": "The server is shutting down.", "content": JSON_OBJECT}
-    return [
-        DescribedRoute("GET", "/v2", server),
-        DescribedRoute("GET", "/v2/health/live", live, errors=()),
-        DescribedRoute("GET", "/v2/health/ready", ready, errors=(), responses={503: not_ready}),
-        DescribedRoute("POST", "/v2/repository/index", repository_index, responses={200: models}),
-    ]
+    async def _events(self, first: str, parts: AsyncIterator[str]) -> AsyncIterator[str]:
+        names = self._protocol.names
+        try:
+            if first:
+                yield f"data: {to_json({**names, 'text_output': first})}\n\n"
+            async for part in parts:
+                yield f"data: {to_json({**names, 'text_output': part})}\n\n"
+        except HTTPException as refusal:
+            yield f"event: error\ndata: {to_json({'error': refusal.detail})}\n\n"
 
 
 def _statistics_route(path: str) -> DescribedRoute:
@@ -236,40 +274,8 @@ def _configured_tensor(tensor: Mapping[str, Any]) -> dict[str, Any]:
     return {"name": tensor["name"], "data_type": data_type, "dims": tensor["shape"], **optional}
 
 
-def _output_metadata(served: ServedModel) -> list[dict[str, Any]]:
-    if served.classifies:
-        labels = len(getattr(served.model, "labels", ()))
-        return [
-            _tensor("label", "BYTES"),
-            _tensor("probability", "FP32"),
-            _tensor("probabilities", "FP32", labels),
-        ]
-    confidence = [] if served.calibration is None else [_tensor("confidence", "FP32")]
-    return [_tensor("translation", "BYTES"), _tensor("score", "FP32"), *confidence]
-
-
-def _requested_outputs(
-    payload: InferRequest, output_tensors: Iterable[Mapping[str, Any]]
-) -> dict[str, str]:
-    """Return the data types of the requested outputs by name: all by default."""
-    datatypes = {tensor["name"]: tensor["datatype"] for tensor in output_tensors}
-    if payload.outputs is None:
-        return datatypes
-    requested = [tensor.name for tensor in payload.outputs]
-    if not set(requested) <= set(datatypes):
-        raise HTTPException(
-            422,
-            f"outputs: expected some of {', '.join(datatypes)}, got "
-            f"{shorten(', '.join(requested))}; correct the names.",
-        )
-    return {name: datatype for name, datatype in datatypes.items() if name in requested}
-
-
 def _column(name: str, results: list[Any], n_best: int) -> dict[str, Any]:
-    """Return the shape of an output, and its values as a flat list.
-
-    With `n_best` > 1, translations and scores have the shape (N, n_best).
-    """
+    """Return the shape of an output, and its values as a flat list."""
     shape = [len(results)]
     if name in ("translation", "score"):
         field, missing = ("text", "") if name == "translation" else ("score", NO_SCORE)

@@ -1,8 +1,6 @@
-"""The messages of TensorFlow Serving's gRPC interface, without TensorFlow.
+"""The messages of TensorFlow Serving's gRPC interface, with the fields that the server uses.
 
-The classes of the package `tensorflow-serving-api` import TensorFlow, which takes seconds and
-hundreds of megabytes. These have the same fields and numbers, except for the fields that the server
-neither reads nor writes.
+The classes of `tensorflow-serving-api` import TensorFlow: seconds, and hundreds of megabytes.
 """
 
 import math
@@ -11,8 +9,8 @@ from typing import Any
 
 import numpy as np
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
-from starlette.exceptions import HTTPException
 
+from tfk_transformer.apps.server.bodies import InvalidValue, check_maximum
 from tfk_transformer.apps.server.protocols.tf_serving import DTYPES
 from tfk_transformer.config.words import shorten
 from tfk_transformer.inference.signatures import TensorSignature
@@ -48,7 +46,6 @@ DATA_TYPES = (
 )
 # The field of a TensorProto with the values of a dtype.
 VALUE_FIELDS = {"string": "string_val", "int32": "int_val", "float32": "float_val"}
-SCALAR_TYPES = ("bool", "bytes", "float", "int32", "int64", "string")
 
 _FieldProto = descriptor_pb2.FieldDescriptorProto
 
@@ -67,7 +64,7 @@ def _add_field(message: Any, description: str) -> None:
         type_name = f"{message.name}.{entry_name}"
     field = message.field.add(name=name, number=int(number))
     field.label = _FieldProto.LABEL_REPEATED if label else _FieldProto.LABEL_OPTIONAL
-    if type_name in SCALAR_TYPES:
+    if type_name.islower():  # a scalar
         field.type = _FieldProto.Type.Value(f"TYPE_{type_name.upper()}")
         return
     field.type = _FieldProto.TYPE_ENUM if type_name == "DataType" else _FieldProto.TYPE_MESSAGE
@@ -75,7 +72,6 @@ def _add_field(message: Any, description: str) -> None:
 
 
 def _message_classes() -> dict[str, Any]:
-    """Return the class of each message by its name."""
     file = descriptor_pb2.FileDescriptorProto(name="prediction.proto", package=PACKAGE)
     file.syntax = "proto3"
     enum = file.enum_type.add(name="DataType")
@@ -98,11 +94,7 @@ MESSAGES = _message_classes()
 
 
 def read_tensor(tensor: Any, spec: TensorSignature, max_values: int) -> Any:
-    """Return the value of a TensorProto for the input `spec`: a number, or a list of texts.
-
-    Refusals have status 422: another dtype or rank, more than `max_values` values, or texts that
-    are not UTF-8.
-    """
+    """Return the value of a TensorProto for the input `spec`: a number, or a list of texts."""
     data_type = DTYPES[spec.dtype]
     shape = [dim.size for dim in tensor.tensor_shape.dim]
     if (
@@ -112,21 +104,21 @@ def read_tensor(tensor: Any, spec: TensorSignature, max_values: int) -> Any:
         or min(shape, default=0) < 0
     ):
         received = dict(enumerate(DATA_TYPES)).get(tensor.dtype, f"data type {tensor.dtype}")
-        raise HTTPException(
-            422,
+        raise InvalidValue(
             f"{spec.name}: expected {data_type} of rank {len(spec.shape)}, got {received} of shape "
-            f"{shorten(str(shape))}; correct this input.",
+            f"{shorten(str(shape))}; correct this input."
         )
     count = math.prod(shape)
-    if count > max_values:
-        raise HTTPException(
-            422,
-            f"{spec.name}: expected at most {max_values} values, got {count}; send several "
-            "requests.",
-        )
+    check_maximum(spec.name, count, max_values, "send several requests", " values")
     values = _values(tensor, spec, count)
     if spec.dtype == "string":
-        return [_decode(text, spec.name) for text in values]
+        try:
+            return [text.decode() for text in values]
+        except UnicodeDecodeError as error:
+            received = shorten(repr(error.object))
+            raise InvalidValue(
+                f"{spec.name}: expected UTF-8, got {received}; correct the encoding."
+            ) from None
     # The shortest decimal number, as REST's clients write it, so that both can share a batch.
     return float(str(np.float32(values[0]))) if spec.dtype == "float32" else values[0]
 
@@ -137,30 +129,19 @@ def _values(tensor: Any, spec: TensorSignature, count: int) -> list[Any]:
     content = tensor.tensor_content
     values = list(getattr(tensor, field))
     if content and (spec.dtype == "string" or values or len(content) != 4 * count):
-        raise HTTPException(
-            422,
+        raise InvalidValue(
             f"{spec.name}: expected {count} values in {field}, got {len(content)} bytes in "
-            f"tensor_content; send the values in {field}.",
+            f"tensor_content; send the values in {field}."
         )
     if content:
         return np.frombuffer(content, np.dtype(spec.dtype).newbyteorder("<")).tolist()
     if len(values) > count:
-        raise HTTPException(
-            422,
+        raise InvalidValue(
             f"{spec.name}: expected {count} values, as the shape says, got {len(values)}; correct "
-            "the shape.",
+            "the shape."
         )
     last = values[-1:] or [b"" if spec.dtype == "string" else 0]
     return values + last * (count - len(values))
-
-
-def _decode(text: bytes, name: str) -> str:
-    try:
-        return text.decode("utf-8")
-    except UnicodeDecodeError:
-        raise HTTPException(
-            422, f"{name}: expected UTF-8, got {shorten(repr(text))}; correct the encoding."
-        ) from None
 
 
 def write_tensor(tensor: Any, values: Any, spec: TensorSignature) -> None:

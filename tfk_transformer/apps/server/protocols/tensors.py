@@ -2,14 +2,14 @@
 
 import itertools
 import struct
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from pydantic import ConfigDict
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
-from tfk_transformer.apps.server.bodies import Body, answer, parse_body, to_json
+from tfk_transformer.apps.server.bodies import Body, InvalidValue, answer, parse_body, to_json
 from tfk_transformer.config.words import shorten
 
 JSON_LENGTH = "Inference-Header-Content-Length"  # the header with the size of the JSON part
@@ -58,9 +58,7 @@ class InferRequest(Body):
 def parse_infer_request(body: bytes, json_length: str | None) -> InferRequest:
     """Parse a request with tensors, and set the data of the binary tensors.
 
-    `json_length` is the value of the header `Inference-Header-Content-Length`: the number of bytes
-    of the JSON part. Without it, the whole body is JSON. Refusals have status 400 if the binary
-    tensors do not fit the body, and 422 if a field is wrong.
+    `json_length` is the value of the header JSON_LENGTH. Without it, the whole body is JSON.
     """
     size = len(body)
     if json_length is not None:
@@ -78,10 +76,9 @@ def parse_infer_request(body: bytes, json_length: str | None) -> InferRequest:
     refused = ("shared_memory_region", "classification")
     for tensor, name in itertools.product([*payload.inputs, *(payload.outputs or ())], refused):
         if getattr(tensor.parameters, name) is not None:
-            raise HTTPException(
-                422,
+            raise InvalidValue(
                 f"{shorten(tensor.name)}: expected a tensor in JSON or after it, got the parameter "
-                f"{name}; leave it out.",
+                f"{name}; leave it out."
             )
     _read_binary_inputs(payload.inputs, body[size:])
     return payload
@@ -146,69 +143,55 @@ def _decode_texts(name: str, content: bytes) -> list[str]:
 
 def input_texts(inputs: Sequence[InputTensor]) -> dict[str, list[str]]:
     """Return the texts of the inputs by name: `text`, and optionally as many of `prefix`."""
-    tensors: dict[str, list[str]] = {tensor.name: _texts(tensor) for tensor in inputs}
+    tensors: dict[str, list[str]] = {}
+    for tensor in inputs:
+        shape = tensor.shape
+        rows = [[item] if isinstance(item, str) else item for item in tensor.data]
+        if shape not in ([len(rows)], [len(rows), 1]) or any(len(row) != 1 for row in rows):
+            raise InvalidValue(
+                f"{tensor.name}: expected the shape [N] or [N, 1] and N texts, got {shape} and "
+                f"{sum(map(len, rows))} texts; correct shape or data."
+            )
+        tensors[tensor.name] = [row[0] for row in rows]
     if (
         "text" not in tensors
         or len(tensors) < len(inputs)
         or len(tensors.get("prefix", tensors["text"])) != len(tensors["text"])
     ):
         sizes = [f"{tensor.name} with {len(tensor.data)} items" for tensor in inputs]
-        raise HTTPException(
-            422,
+        raise InvalidValue(
             "inputs: expected text, and optionally prefix with as many items, got "
-            f"{', '.join(sizes) or 'none'}; correct the inputs.",
+            f"{', '.join(sizes) or 'none'}; correct the inputs."
         )
     return tensors
 
 
-def _texts(tensor: InputTensor) -> list[str]:
-    """Return the texts of a tensor of shape (N,) or (N, 1)."""
-    shape = tensor.shape
-    rows = [[item] if isinstance(item, str) else item for item in tensor.data]
-    if shape not in ([len(rows)], [len(rows), 1]) or any(len(row) != 1 for row in rows):
-        raise HTTPException(
-            422,
-            f"{tensor.name}: expected the shape [N] or [N, 1] and N texts, got {shape} and "
-            f"{sum(map(len, rows))} texts; correct shape or data.",
-        )
-    return [row[0] for row in rows]
-
-
-def binary_outputs(payload: InferRequest, names: Iterable[str]) -> set[str]:
-    """Return the outputs among `names` that the request wants as bytes."""
-    flags = dict.fromkeys(names, payload.parameters.get("binary_data_output") is True)
-    flags |= {
+def answer_tensors(
+    payload: InferRequest, content: Mapping[str, Any], outputs: Sequence[dict[str, Any]]
+) -> Response:
+    """Answer with `content` and tensors: name, shape, datatype (BYTES or FP32) and flat data."""
+    binary = {
         tensor.name: tensor.parameters.binary_data
         for tensor in payload.outputs or ()
         if tensor.parameters.binary_data is not None
     }
-    return {name for name, binary in flags.items() if binary}
-
-
-def answer_tensors(
-    content: Mapping[str, Any], outputs: Sequence[dict[str, Any]], binary: Collection[str]
-) -> Response:
-    """Return a response with `content` and the tensors `outputs`.
-
-    A tensor has name, shape, datatype (BYTES or FP32) and flat data. Those named in `binary` follow
-    the JSON.
-    """
+    default = payload.parameters.get("binary_data_output") is True
     parts = []
     for output in outputs:
-        if output["name"] in binary:
-            part = _encode(output["datatype"], output.pop("data"))
-            output["parameters"] = {"binary_data_size": len(part)}
-            parts.append(part)
-    response = {**content, "outputs": outputs}
+        if not binary.get(output["name"], default):
+            continue
+        data = output.pop("data")
+        if output["datatype"] == "FP32":
+            part = struct.pack(f"<{len(data)}f", *data)
+        else:
+            texts = [text.encode() for text in data]
+            part = b"".join(piece for text in texts for piece in (_LENGTH.pack(len(text)), text))
+        output["parameters"] = {"binary_data_size": len(part)}
+        parts.append(part)
+    identity = {} if payload.id is None else {"id": payload.id}
+    response = {**content, **identity, "outputs": outputs}
     if not parts:
         return answer(response)
     json_part = to_json(response).encode()
     headers = {JSON_LENGTH: str(len(json_part))}
     return Response(b"".join([json_part, *parts]), headers=headers, media_type=OCTET_STREAM)
-
-
-def _encode(datatype: str, data: Sequence[Any]) -> bytes:
-    if datatype == "FP32":
-        return struct.pack(f"<{len(data)}f", *data)
-    texts = [text.encode() for text in data]
-    return b"".join(part for text in texts for part in (_LENGTH.pack(len(text)), text))

@@ -10,8 +10,8 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from tfk_transformer.apps.server.batches.work import Work
 from tfk_transformer.apps.server.bodies import Body, answer, parse_body, read_body, to_json
+from tfk_transformer.apps.server.request_queue import Work
 from tfk_transformer.apps.server.routes import REASONS, DescribedRoute
 from tfk_transformer.apps.server.served_model import NO_SCORE, ServedModel
 from tfk_transformer.config.search_settings import setting_rules, settings_of_numbers
@@ -20,12 +20,6 @@ from tfk_transformer.inference import signatures
 from tfk_transformer.inference.signatures import Signature, TensorSignature
 from tfk_transformer.text.outcome import Outcome, Refused
 
-TRANSLATOR_METADATA = {
-    name: signatures.SAVED_MODEL[name] for name in ("serving_default", "translate", "score")
-}
-CLASSIFIER_METADATA = {
-    name: signatures.CLASSIFIER_SAVED_MODEL[name] for name in ("serving_default", "classify")
-}
 DTYPES = {"string": "DT_STRING", "int32": "DT_INT32", "float32": "DT_FLOAT"}
 
 
@@ -59,20 +53,15 @@ def tf_serving_routes(served: ServedModel) -> list[DescribedRoute]:
 
     async def status(request: Request) -> Response:
         """Report that the model is available."""
-        state = {
-            "version": settings.version,
-            "state": "AVAILABLE",
-            "status": {"error_code": "OK", "error_message": ""},
-        }
+        no_error = {"error_code": "OK", "error_message": ""}
+        state = {"version": settings.version, "state": "AVAILABLE", "status": no_error}
         return answer({"model_version_status": [state]})
 
     async def metadata(request: Request) -> Response:
         """Describe the signatures."""
         spec = {"name": settings.name, "signature_name": "", "version": settings.version}
-        definitions = {
-            name: signature_definition(name, signature)
-            for name, signature in served_signatures(served).items()
-        }
+        named = served_signatures(served).items()
+        definitions = {name: signature_definition(name, signature) for name, signature in named}
         return answer(
             {"model_spec": spec, "metadata": {"signature_def": {"signature_def": definitions}}}
         )
@@ -90,7 +79,11 @@ def tf_serving_routes(served: ServedModel) -> list[DescribedRoute]:
 
 def served_signatures(served: ServedModel) -> dict[str, Signature]:
     """Return the signatures of a server by name."""
-    return CLASSIFIER_METADATA if served.classifies else TRANSLATOR_METADATA
+    if served.classifies:
+        names, known = ["serving_default", "classify"], signatures.CLASSIFIER_SAVED_MODEL
+    else:
+        names, known = ["serving_default", "translate", "score"], signatures.SAVED_MODEL
+    return {name: known[name] for name in names}
 
 
 def served_signature(served: ServedModel, name: str) -> Signature:
@@ -108,11 +101,7 @@ def served_signature(served: ServedModel, name: str) -> Signature:
 async def run_signature(
     served: ServedModel, request: Request, payload: PredictRequest
 ) -> dict[str, list[Any]]:
-    """Run the signature that a request names, and return its outputs by name.
-
-    Refusals have the status 412 for a signature that the server does not have, and 400 or 422 for
-    inputs that do not fit it.
-    """
+    """Run the signature that a request names, and return its outputs by name."""
     name = payload.signature_name
     columns = _columns(payload, served_signature(served, name))
     if name == "score":
@@ -126,9 +115,7 @@ async def run_signature(
         if name != "classify":
             del outputs["probabilities"]
         return outputs
-    search = {
-        setting: value for setting, value in columns.items() if setting not in ("text", "prefix")
-    }
+    search = {key: value for key, value in columns.items() if key not in ("text", "prefix")}
     # Requests are made for a SavedModel, whose inputs are numbers.
     work = served.work(settings_of_numbers(search, setting_rules()))
     prefixes = _texts(columns, "prefix") if "prefix" in columns else [""]
@@ -154,11 +141,8 @@ def _columns(payload: PredictRequest, signature: Signature) -> dict[str, Any]:
             'body: expected either "inputs" or "instances", got neither or both; send one of them.',
         )
     rows = payload.instances
-    required = [
-        spec.name
-        for spec in signature.inputs
-        if spec.dtype == "string" and spec is not signatures.PREFIX
-    ]
+    texts = [spec for spec in signature.inputs if spec.dtype == "string"]
+    required = [spec.name for spec in texts if spec is not signatures.PREFIX]
     columns = payload.inputs if rows is None else rows
     if rows and all(isinstance(row, dict) and row.keys() == set(required) for row in rows):
         columns = {name: [row[name] for row in rows] for name in required}
@@ -197,12 +181,8 @@ def _decode_text(value: Any) -> str | None:
 
 
 def _hypotheses(outcome: Outcome[Any], n_best: int) -> list[tuple[str, float]]:
-    """Return the texts and scores of the hypotheses of a text.
-
-    A text that the model cannot process has the score NaN, as in a SavedModel.
-    """
     if isinstance(outcome, Refused):
-        return [("", math.nan)] * n_best
+        return [("", math.nan)] * n_best  # as in a SavedModel
     hypotheses = [(hypothesis.text, hypothesis.score) for hypothesis in outcome.hypotheses]
     return hypotheses + [("", NO_SCORE)] * (n_best - len(hypotheses))
 
@@ -218,9 +198,7 @@ def _scores(outcomes: Sequence[Outcome[Any]]) -> dict[str, list[Any]]:
     return {
         "log_probability": [row[0] for row in rows],
         "tokens": [[*tokens, *[""] * (longest - len(tokens))] for _, tokens, _ in rows],
-        "token_log_probs": [
-            [*log_probs, *[0.0] * (longest - len(log_probs))] for _, _, log_probs in rows
-        ],
+        "token_log_probs": [[*values, *[0.0] * (longest - len(values))] for _, _, values in rows],
     }
 
 
@@ -233,30 +211,24 @@ def _classifications(
         else (outcome.label, outcome.probability, list(outcome.probabilities.values()))
         for outcome in outcomes
     ]
-    return {
-        name: [row[column] for row in rows]
-        for column, name in enumerate(("label", "probability", "probabilities"))
-    }
+    names = ("label", "probability", "probabilities")
+    return {name: [row[column] for row in rows] for column, name in enumerate(names)}
 
 
 def signature_definition(name: str, signature: Signature) -> dict[str, Any]:
     """Return a signature as a SignatureDef in JSON."""
 
     def tensors(specs: Sequence[TensorSignature], prefix: str) -> dict[str, Any]:
-        return {
-            spec.name: {
+        definitions = {}
+        for spec in specs:
+            sizes = [str(size) if isinstance(size, int) else "-1" for size in spec.shape]
+            shape = {"dim": [{"size": size, "name": ""} for size in sizes], "unknown_rank": False}
+            definitions[spec.name] = {
                 "dtype": DTYPES[spec.dtype],
-                "tensor_shape": {
-                    "dim": [
-                        {"size": str(size) if isinstance(size, int) else "-1", "name": ""}
-                        for size in spec.shape
-                    ],
-                    "unknown_rank": False,
-                },
+                "tensor_shape": shape,
                 "name": f"{prefix}_{spec.name}:0",
             }
-            for spec in specs
-        }
+        return definitions
 
     return {
         "inputs": tensors(signature.inputs, name),

@@ -5,12 +5,15 @@ import json
 import re
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 from starlette.requests import Request
 from starlette.responses import HTMLResponse
 
+from tfk_transformer.apps.server.routes import DescribedRoute
 from tfk_transformer.apps.server.served_model import ServedModel
+
+Protocols: TypeAlias = Mapping[str, Sequence[DescribedRoute]]  # the routes of each
 
 STYLE = """
 body { font: 16px/1.5 system-ui, sans-serif; margin: 2em auto; max-width: 60em; padding: 0 1em; }
@@ -45,9 +48,7 @@ START_CONTENT = """<p>This server {task} with tfk-transformer.</p>
 <a href="{root}openapi.json">for programs (OpenAPI)</a>.</p>"""
 
 
-def start_page(
-    served: ServedModel, description: Mapping[str, Any], request: Request
-) -> HTMLResponse:
+def start_page(served: ServedModel, protocols: Protocols, request: Request) -> HTMLResponse:
     """Return the page that shows what is served, and how to call it at the request's address."""
     settings = served.settings
     source, target = served.languages
@@ -62,10 +63,10 @@ def start_page(
     key = "" if settings.api_key is None else " -H 'Authorization: Bearer KEY'"
     command = f"curl {shlex.quote(url)}{key} -d {shlex.quote(json.dumps(body))}"
     parts = []
-    for protocol, operations in _by_protocol(description).items():
+    for protocol, routes in protocols.items():
         rows = [
-            [f"<code>{html.escape(f'{method} {root}{path}')}</code>", _text(operation)]
-            for method, path, operation in operations
+            [f"<code>{html.escape(f'{route.method} {root}{route.path}')}</code>", _text(route)]
+            for route in routes
         ]
         parts.append(f"<h2>{html.escape(protocol)}</h2>{_table(['path', ''], rows)}")
     content = START_CONTENT.format(
@@ -78,33 +79,34 @@ def start_page(
     return _page(settings.name, content)
 
 
-def docs_page(name: str, description: Mapping[str, Any]) -> HTMLResponse:
-    """Return the page of the model `name` that shows an OpenAPI description."""
+def docs_page(name: str, protocols: Protocols, schemas: Mapping[str, Any]) -> HTMLResponse:
+    """Return the page of the model `name` that shows the routes and the objects of their bodies."""
     parts = []
-    for protocol, operations in _by_protocol(description).items():
+    for protocol, routes in protocols.items():
         parts.append(f"<h2>{html.escape(protocol)}</h2>")
-        parts += [_operation(f"{method} {path}", item) for method, path, item in operations]
+        for route in routes:
+            operation = route.operation
+            parts.append(f"<h3><code>{html.escape(f'{route.method} {route.path}')}</code></h3>")
+            parts.append(f"<p>{_text(route)}</p>")
+            if "requestBody" in operation:
+                bodies = operation["requestBody"]["content"]
+                parts.append(f"<p>Body: {html.escape(', '.join(bodies))}</p>")
+                parts.append(_fields(next(iter(bodies.values()))["schema"]))
+            responses = operation["responses"].items()
+            answers = _table(
+                ["status", ""],
+                [[str(status), html.escape(item["description"])] for status, item in responses],
+            )
+            parts.append(f"<details><summary>Answers</summary>{answers}</details>")
     parts.append("<h2>Objects</h2>")
-    for title, schema in description["components"]["schemas"].items():
+    for title, schema in schemas.items():
         parts.append(f'<h3 id="{title}">{title}</h3>{_fields(schema)}')
     return _page(f"{name}: paths", "\n".join(parts))
 
 
-def _by_protocol(
-    description: Mapping[str, Any],
-) -> dict[str, list[tuple[str, str, Mapping[str, Any]]]]:
-    """Return method, path and description of the operations of each protocol."""
-    protocols: dict[str, list[tuple[str, str, Mapping[str, Any]]]] = {}
-    for path, methods in description["paths"].items():
-        for method, operation in methods.items():
-            operations = protocols.setdefault(operation["tags"][0], [])
-            operations.append((method.upper(), path, operation))
-    return protocols
-
-
-def _text(operation: Mapping[str, Any]) -> str:
-    """Return the description of an operation, whose code stands in backquotes."""
-    return re.sub("`(.*?)`", r"<code>\1</code>", html.escape(operation["description"]))
+def _text(route: DescribedRoute) -> str:
+    """Return the description of a route, whose code stands in backquotes."""
+    return re.sub("`(.*?)`", r"<code>\1</code>", html.escape(route.operation["description"]))
 
 
 def _page(title: str, content: str) -> HTMLResponse:
@@ -117,22 +119,6 @@ def _table(columns: Sequence[str], rows: Iterable[Iterable[str]]) -> str:
     head = "".join(f"<th>{column}</th>" for column in columns)
     lines = ["".join(f"<td>{cell}</td>" for cell in row) for row in rows]
     return "\n".join(f"<tr>{line}</tr>" for line in (head, *lines)).join(("<table>", "</table>"))
-
-
-def _operation(title: str, operation: Mapping[str, Any]) -> str:
-    """Return the description of a method of a path."""
-    parts = [f"<h3><code>{html.escape(title)}</code></h3>"]
-    parts.append(f"<p>{_text(operation)}</p>")
-    if "requestBody" in operation:
-        bodies = operation["requestBody"]["content"]
-        parts.append(f"<p>Body: {html.escape(', '.join(bodies))}</p>")
-        parts.append(_fields(next(iter(bodies.values()))["schema"]))
-    answers = [
-        [str(status), html.escape(response["description"])]
-        for status, response in operation["responses"].items()
-    ]
-    parts.append(f"<details><summary>Answers</summary>{_table(['status', ''], answers)}</details>")
-    return "\n".join(parts)
 
 
 def _fields(schema: Mapping[str, Any]) -> str:

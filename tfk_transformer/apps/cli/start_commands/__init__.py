@@ -1,4 +1,0 @@
-"""Commands for getting started: create a project, and describe the machine.
-
-Imports `datasets`, and the modules of `cli/` that all commands share.
-"""

@@ -1,0 +1,178 @@
+"""The queue of requests: their work and its cost, and the order in which their texts run."""
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from typing import Any, Literal, NamedTuple
+
+from starlette.exceptions import HTTPException
+
+from tfk_transformer.apps.server.bodies import InvalidValue
+from tfk_transformer.apps.server.settings import ServerSettings
+from tfk_transformer.config.search_settings import SearchSettings
+
+CHARACTERS_PER_TOKEN = 4  # about, in languages with letters
+OLDEST_EVERY = 3  # one of this many batches begins with the oldest request
+
+
+class Work(NamedTuple):
+    """A task of the model and its settings. Texts of equal work can share a batch.
+
+    "sentences" are translated except for the characters that the vocabulary lacks. "translate"
+    translates each text exactly as it is.
+    """
+
+    task: Literal["sentences", "translate", "score", "classify"]
+    settings: tuple[tuple[str, Any], ...] = ()  # search settings by name, sorted
+
+
+def text_costs(work: Work, texts: Sequence[str]) -> list[int]:
+    """Return the cost of each text for the model: beam size × number of tokens.
+
+    The number of tokens is an estimate: the tokens of the text, or `min_length` if this is larger.
+    """
+    settings = dict(work.settings)
+    beam_size = settings.get("beam_size", SearchSettings.beam_size)
+    min_length = settings.get("min_length", SearchSettings.min_length)
+    if work.task in ("score", "classify"):
+        beam_size = 1
+    return [beam_size * max(len(text) // CHARACTERS_PER_TOKEN + 1, min_length) for text in texts]
+
+
+def check_load(
+    limits: ServerSettings, cost: int, added: int, waiting: int, content: str = "texts"
+) -> None:
+    """Refuse a request that costs too much (422), or for which a queue has no room (429)."""
+    if cost > limits.max_cost:
+        raise InvalidValue(
+            f"texts: expected a cost of at most {limits.max_cost}, got {cost}, the beam size "
+            "times the number of tokens; send several requests or use a smaller beam."
+        )
+    if waiting + added > limits.max_queue:
+        raise HTTPException(
+            429,
+            f"queue: expected at most {limits.max_queue} {content}, got {waiting} that wait and "
+            f"{added} more; try again later.",
+            {"Retry-After": "1"},
+        )
+
+
+class QueuedRequest:
+    """The texts of a request, at least one, that wait for the model, and their outcomes."""
+
+    def __init__(
+        self, work: Work, texts: Sequence[str], target_texts: Sequence[str], client: str
+    ) -> None:
+        self.work = work
+        self.texts = texts
+        self.target_texts = target_texts  # the prefix or target of each text, or ""
+        self.client = client  # such as an address
+        self.arrived = time.monotonic()
+        self.costs = text_costs(work, texts)
+        self.cost = self.cost_waiting = sum(self.costs)
+        self.taken = 0  # the number of texts that are in a batch already; they are the first ones
+        self.outcomes: list[Any] = [None] * len(texts)  # outcomes, or errors of the model
+        self.missing = len(texts)
+        self.loop = asyncio.get_running_loop()
+        self.done: asyncio.Future[None] = self.loop.create_future()
+
+    @property
+    def waiting(self) -> int:
+        """The number of texts that wait."""
+        return len(self.texts) - self.taken
+
+
+class RequestQueue:
+    """Requests that wait, and the texts to run next.
+
+    Two orders take turns, so that a request is neither overtaken forever nor delayed for long by
+    requests with more work:
+
+    - for two of three batches: the client whose requests cost least; of these, the request with the
+      least cost, divided by the number of requests of equal work, which can share a batch
+    - for the third batch: the request that arrived first
+
+    A batch has one text of each request of equal work. While texts of other work wait, its further
+    texts cost no more than these. Thus the batches of an expensive request are short, and the
+    others wait at most about twice as long as without it.
+    """
+
+    def __init__(self) -> None:
+        self.requests: dict[QueuedRequest, None] = {}  # in the order of arrival
+        self.texts = 0
+        self._by_work: dict[Work, dict[QueuedRequest, None]] = {}
+        self._client_costs: Counter[str] = Counter()  # of all texts of the waiting requests
+        self._batches = 0
+
+    def add(self, request: QueuedRequest) -> None:
+        """Add a request."""
+        self.requests[request] = None
+        self._by_work.setdefault(request.work, {})[request] = None
+        self._client_costs[request.client] += request.cost
+        self.texts += request.waiting
+
+    def remove(self, request: QueuedRequest) -> None:
+        """Remove a request, if it still waits."""
+        if request not in self.requests:
+            return
+        del self.requests[request]
+        del self._by_work[request.work][request]
+        if not self._by_work[request.work]:
+            del self._by_work[request.work]
+        self._client_costs[request.client] -= request.cost
+        if not self._client_costs[request.client]:
+            del self._client_costs[request.client]
+        self.texts -= request.waiting
+
+    def take(self, max_texts: int, max_cost: int) -> list[tuple[QueuedRequest, int]]:
+        """Remove and return the next batch: a text of any cost, or several of `max_cost`."""
+        self._batches += 1
+        if self._batches % OLDEST_EVERY == 1:
+            requests = list(self._by_work[next(iter(self.requests)).work])
+        else:
+            requests = self._cheapest_requests()
+        other_cost = sum(request.cost_waiting for request in self.requests)
+        other_cost -= sum(request.cost_waiting for request in requests)
+        # Very short batches of cheap texts would waste time.
+        further_cost = max(other_cost, max_cost // 8) if other_cost else max_cost
+        batch = list(_first_texts(requests, max_texts, max_cost, further_cost))
+        for request, index in batch:
+            request.cost_waiting -= request.costs[index]
+            request.taken += 1
+            self.texts -= 1
+            if not request.waiting:
+                self.remove(request)
+        return batch
+
+    def _cheapest_requests(self) -> list[QueuedRequest]:
+        """Return the requests of equal work that come first in the first order, sorted by it."""
+
+        def priority(request: QueuedRequest) -> tuple[int, int]:
+            return self._client_costs[request.client], request.cost
+
+        def work_priority(requests: Collection[QueuedRequest]) -> tuple[int, float]:
+            client_cost, cost = min(map(priority, requests))
+            return client_cost, cost / len(requests)
+
+        cheapest = min(self._by_work.values(), key=work_priority)
+        return sorted(cheapest, key=priority)
+
+
+def _first_texts(
+    requests: Iterable[QueuedRequest], max_texts: int, max_cost: int, further_cost: int
+) -> Iterator[tuple[QueuedRequest, int]]:
+    """Yield the request and the index of each text of a batch."""
+    count = 0
+    for request in requests:
+        for index in range(request.taken, len(request.texts)):
+            cost = request.costs[index]
+            if count and (count == max_texts or cost > max_cost):
+                return
+            if index > request.taken:
+                if cost > further_cost:
+                    break
+                further_cost -= cost
+            count += 1
+            max_cost -= cost
+            yield request, index
