@@ -1,6 +1,8 @@
 """Export models to SavedModel and ONNX files, compare the files with the Keras model, and run them.
 
-The package, which is installed as `tfk_transformer.export`, can be called:
+The package, which is installed as `tfk_transformer.export`, can be called.
+`tfk_transformer.export(fitted, out, formats=None, node_modules=None, shortlist=None,
+calibrate=None)` writes the files of a translator or a classifier.
 `help(tfk_transformer.export.exporting.export)` describes the arguments.
 
 Imports all of the library except `cli`.
@@ -25,10 +27,9 @@ if __name__ != "tfk_transformer.export":
     raise ImportError("import this package as 'tfk_transformer.export', not 'export'.")
 
 
+# Importing a module of the package would replace a function `export` in the parent package.
 class _CallablePackage(ModuleType):
-    """A package that is also a function: Python looks for `__call__` in the class of a module, and
-    importing a module of the package would replace a function with its name in the parent package.
-    """
+    """A package that is also a function: Python looks for `__call__` in the class of a module."""
 
     def __call__(
         self,

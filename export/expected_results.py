@@ -1,6 +1,4 @@
-"""The probe texts of a model, and the Keras model's results on them. Every exported file is
-compared with these results.
-"""
+"""The probe texts of a model, and the Keras model's results, with which all files are compared."""
 
 import contextlib
 import ctypes
@@ -18,10 +16,7 @@ import numpy as np
 from tfk_transformer.config.search_settings import PENALTY_FORMS, SearchSettings, length_penalty
 from tfk_transformer.export import parity
 from tfk_transformer.export.parity import Figures, Searched
-from tfk_transformer.export.to_saved_model.writer import (
-    SharedFunctions,
-    without_graph_optimizer,
-)
+from tfk_transformer.export.to_saved_model.writer import SharedFunctions, without_graph_optimizer
 from tfk_transformer.inference.runtime import ClassifierRuntime, Runtime, TranslatorRuntime
 from tfk_transformer.inference.signatures import LOG_PROBABILITY, SCORE_AND_ATTEND
 from tfk_transformer.inference.streaming import next_tokens
@@ -46,8 +41,7 @@ LOG = logging.getLogger(__name__)
 
 
 class ExpectedResults:
-    """The probe sentences of a translator, and the Keras model's results on them: translations
-    under each of `parity.probe_settings` and with a forced prefix, and the scores of translations.
+    """The probe sentences of a translator, and the Keras model's results on them.
 
     `traced` is an argument of `onnx_models.generate_graph`.
     """
@@ -120,9 +114,7 @@ class ExpectedResults:
         return {**ids, **scores, "largest_score_difference": largest}
 
     def check_texts(self, name: str, translate: Translate) -> float:
-        """Compare an artifact's greedy translations of texts with the model's, and return the
-        largest difference between scores.
-        """
+        """Compare greedy translations of texts; return the largest difference between scores."""
         LOG.info("compare %s with the Keras model: translations of texts", name)
         ids, scores = (part[self.fitting, 0] for part in self.greedy_search)
         expected = self.translator.target_tokenizer.decode(ids.tolist())
@@ -134,11 +126,7 @@ class ExpectedResults:
         return parity.check_difference(name, what, scores, text_scores)
 
     def check_ids(self, name: str, generate: Generate) -> Figures:
-        """Compare an artifact's translations of ids with the model's, and return the largest
-        difference between scores, and the number of ties, which are excluded.
-
-        `check_texts` compares the greedy translations without a prefix.
-        """
+        """Compare translations of ids, without ties and the greedy ones of `check_texts`."""
         LOG.info("compare %s with the Keras model: translations of ids", name)
         expected = self.beam_search
         with self.first_runs():
@@ -159,14 +147,13 @@ class ExpectedResults:
         return {"largest_score_difference": max(differences), "ties": len(ties)}
 
     def _is_tie(self, generate: Generate, results: Searched, row: int) -> bool:
-        """Return whether only rounding makes the beam searches of the model and an artifact differ
-        in the row of a source.
+        """Return whether only rounding makes two beam searches differ in the row of a source.
 
-        Both add the same numbers, in orders that also depend on the batch. Of two hypotheses with
-        equal scores, one search can therefore drop the first and the other one the second, and
-        later the scores differ. Two searches differ only by rounding if their hypotheses have equal
-        scores where they differ for the first time. This is shown for the source alone, unless the
-        model already gives the artifact's translation then.
+        The model and an artifact add the same numbers, in orders that also depend on the batch. Of
+        two hypotheses with equal scores, one search can therefore drop the first and the other one
+        the second, and later the scores differ. Two searches differ only by rounding if their
+        hypotheses have equal scores where they differ for the first time. This is shown for the
+        source alone, unless the model already gives the artifact's translation then.
         """
         source_ids = self.ids[self.beam_rows[[row]]]
         ids, scores = (part[[row]] for part in results)
@@ -191,9 +178,7 @@ class ExpectedResults:
     def _score_hypotheses(
         self, source_ids: np.ndarray, target_ids: np.ndarray, settings: SearchSettings
     ) -> np.ndarray:
-        """Return the model's scores (n,) of hypotheses (n, T) of a source (1, S). Only the length
-        penalty of the settings is used.
-        """
+        """Return the model's scores (n,) of hypotheses (n, T) of a source (1, S)."""
         sources = np.repeat(source_ids, len(target_ids), axis=0)
         inputs = {"source_ids": sources, "target_ids": target_ids}
         log_probs = self.runtime.run("score_and_attend", inputs)[LOG_PROBABILITY.name]
@@ -219,20 +204,18 @@ class ExpectedResults:
         return without_graph_optimizer(self.is_large)
 
     def collect_garbage(self) -> None:
-        """Free the memory of a large model's closed files: their objects are in cycles, and glibc
-        keeps what onnxruntime has freed, a gigabyte for a file of 300 MB.
-        """
+        """Free the memory of a large model's closed files, whose objects are in cycles."""
         if self.is_large:
             gc.collect()
+            # glibc keeps what onnxruntime has freed, a gigabyte for a file of 300 MB.
             if sys.platform == "linux":
                 trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # of glibc only
                 if trim:
                     trim(0)
 
     def _scores(self, runtime: Runtime) -> list[list[np.ndarray]]:
-        """Return the outputs of `score_and_attend` for the best hypotheses, in batches of similar
-        length.
-        """
+        """Return all scores of the best hypotheses, in batches of similar length."""
+        names = [tensor.name for tensor in SCORE_AND_ATTEND.outputs]
         lengths = np.count_nonzero(self.best, axis=1)
         batches = np.array_split(np.argsort(lengths), math.ceil(len(lengths) / PROBE_BATCH_SIZE))
         results = []
@@ -240,9 +223,7 @@ class ExpectedResults:
             target_ids = self.best[batch, : max(1, lengths[batch].max())]
             inputs = {"source_ids": self.ids[batch], "target_ids": target_ids}
             outputs = runtime.run("score_and_attend", inputs)
-            results.append(
-                [np.asarray(outputs[tensor.name]) for tensor in SCORE_AND_ATTEND.outputs]
-            )
+            results.append([np.asarray(outputs[name]) for name in names])
         return results
 
 
@@ -260,10 +241,9 @@ class ExpectedLabels:
 
     def __init__(self, classifier: TextClassifier, traced: bool = False):
         self.traced = traced
-        self.texts = parity.probe_texts(classifier.probes, classifier.tokenizer)
-        self.ids = parity.probe_ids(
-            self.texts, classifier.tokenizer, classifier.model.config.max_length
-        )
+        tokenizer = classifier.tokenizer
+        self.texts = parity.probe_texts(classifier.probes, tokenizer)
+        self.ids = parity.probe_ids(self.texts, tokenizer, classifier.model.config.max_length)
         self.agreed: Figures = {"sentences": len(self.texts), "labels": "equal"}
         self.labels, *self.probabilities = self._run(classifier.runtime)
 

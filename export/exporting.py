@@ -3,7 +3,6 @@
 import contextlib
 import errno
 import gc
-import json
 import logging
 import os
 from collections.abc import Iterator, Sequence
@@ -37,6 +36,7 @@ from tfk_transformer.export.to_web import web_files
 from tfk_transformer.export.to_web.npm_packages import find_packages
 from tfk_transformer.importing.marian_files.shortlist import read_marian_shortlist
 from tfk_transformer.models.reproduction import difference_from
+from tfk_transformer.pipelines.bundle import write_json
 from tfk_transformer.pipelines.licenses import warn_of_license
 from tfk_transformer.pipelines.text_classifier import TextClassifier
 from tfk_transformer.pipelines.translator import Translator
@@ -133,9 +133,7 @@ def _check(
     shortlist: str | None,
     calibrate: str | None,
 ) -> tuple[Sequence[str], bool]:
-    """Refuse what cannot be exported. Return the formats, and whether ONNX files need traced
-    layers, since the layers are not this package's.
-    """
+    """Refuse what cannot be exported; return the formats, and whether layers must be traced."""
     if not isinstance(fitted, (Translator, TextClassifier)):
         raise ValueError(
             "fitted: expected a Translator or a TextClassifier, got "
@@ -169,9 +167,7 @@ def export_one(
     format: str = "tf_saved_model",
     verbose: bool | None = None,
 ) -> Figures:
-    """Write one file or folder, with the arguments of `keras.Model.export`; see
-    `SavedAsBundle.export`.
-    """
+    """Write one file or folder; see `SavedAsBundle.export`."""
     supported = keras_formats(is_classifier=isinstance(fitted, TextClassifier))
     if not isinstance(format, str) or format not in supported:
         raise ValueError(
@@ -240,8 +236,7 @@ def _write(
                 "sentences": len(expected.texts),
                 **written,
             }
-        text = json.dumps(figures, indent=2, sort_keys=True) + "\n"
-        (folder / file_names.PARITY_FILE).write_text(text, encoding="utf-8")
+        write_json(folder / file_names.PARITY_FILE, figures)
         return figures
 
 
@@ -267,9 +262,8 @@ def _write_formats(
 
 @contextlib.contextmanager
 def _pause_gc(fitted: Translator | TextClassifier) -> Iterator[None]:
-    """Disable the garbage collector in this block, if the copies of the model's weights are small:
-    tracing creates hundreds of thousands of objects that stay alive and are visited each time.
-    """
+    """Disable the garbage collector in this block, if the model's weights are small."""
+    # Tracing creates hundreds of thousands of objects that stay alive and are visited each time.
     was_enabled = gc.isenabled()
     if fitted.model.count_params() <= LARGE:
         gc.disable()
@@ -300,11 +294,10 @@ def _new_folder(out: Path) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def _exact_float32() -> Iterator[None]:
-    """Multiply in full float32 in this block. On GPUs, TensorFlow rounds factors to 10 bits by
-    default, and ONNX files would seem to differ.
-    """
+    """Multiply in full float32 in this block."""
     import tensorflow as tf
 
+    # On GPUs, TensorFlow rounds factors to 10 bits by default, and ONNX files would seem to differ.
     before = tf.config.experimental.tensor_float_32_execution_enabled()
     tf.config.experimental.enable_tensor_float_32_execution(False)
     try:

@@ -6,7 +6,9 @@ SAVED_MODEL_FOLDER = "saved_model"  # a folder
 # Files of a translator. The files over ids run on every onnxruntime; the files over text require
 # onnxruntime-extensions.
 GENERATE_FILE = "generate.onnx"
+GENERATE_INT8_FILE = "generate.int8.onnx"
 TRANSLATE_FILE = "translate.onnx"
+TRANSLATE_INT8_FILE = "translate.int8.onnx"
 SCORE_FILE = "score.onnx"
 TOKENIZER_FILE = "tokenizer.onnx"
 ENCODER_FILE = "encoder.onnx"
@@ -25,11 +27,6 @@ PAGE_DESCRIPTION = "model/model.json"  # in these folders: the description of th
 # Files of a classifier.
 PROBABILITIES_FILE = "probabilities.onnx"
 CLASSIFY_FILE = "classify.onnx"
-
-
-def with_profile(name: str, profile: str) -> str:
-    """Return a file's name in another profile: `translate.int8.onnx` for "int8"."""
-    return f"{name.removesuffix('.onnx')}.{profile}.onnx" if profile else name
 
 
 def external_weights(name: str) -> str:

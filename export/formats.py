@@ -16,7 +16,7 @@ RESULTS = {
     "saved_model": file_names.SAVED_MODEL_FOLDER,
     "onnx": file_names.TRANSLATE_FILE,
     "onnx_steps": "",
-    "onnx_int8": file_names.with_profile(file_names.TRANSLATE_FILE, "int8"),
+    "onnx_int8": file_names.TRANSLATE_INT8_FILE,
     "ctranslate2": file_names.CTRANSLATE2_FOLDER,
     "huggingface": file_names.HUGGINGFACE_FOLDER,
     "web": file_names.WEB_FOLDER,
@@ -40,16 +40,14 @@ OWN_LAYER_FORMATS = ("saved_model", "onnx", "onnx_steps", "web")
 
 
 def keras_formats(is_classifier: bool) -> dict[str, tuple[str, str]]:
-    """Return the formats of the method `export`, by the name that Keras uses: the name here, and
-    the file or folder that becomes the result.
-    """
+    """Return the formats of the method `export`: Keras's name -> the name here, and the result."""
     results = CLASSIFIER_RESULTS if is_classifier else RESULTS
     names = {name: "tf_saved_model" if name == "saved_model" else name for name in results}
     return {names[name]: (name, result) for name, result in results.items() if result}
 
 
 def load_writer(name: str, is_classifier: bool = False) -> Callable[..., dict[str, Any]]:
-    """Return the writer of a format that is not a web folder; see `model_files`."""
+    """Return the writer of a format that is not a web folder."""
     home = "library_files" if name in LIBRARY_FORMATS else "model_files"
     module = importlib.import_module(f"tfk_transformer.export.{home}")
     return getattr(module, f"export_classifier_{name}" if is_classifier else f"export_{name}")
@@ -83,9 +81,7 @@ def check_shortlist(formats: Sequence[str] | None, architecture: str) -> None:
 
 
 def check_own_layers(formats: Sequence[str], difference: str) -> None:
-    """Refuse formats that have only this package's layers, and a missing tf2onnx, which converts
-    other layers. `difference` is a result of `reproduction.difference.difference_from`.
-    """
+    """Refuse formats that have only this package's layers, and ONNX formats without tf2onnx."""
     if unsupported := [name for name in formats if name not in OWN_LAYER_FORMATS]:
         raise ValueError(
             f"formats: expected {', '.join(OWN_LAYER_FORMATS)} for a model with layers of its own, "

@@ -26,8 +26,7 @@ WEIGHT_DTYPES = ("FLOAT", "FLOAT16", "BFLOAT16", "DOUBLE", "INT8", "UINT8")
 
 
 def inspect(path: str | os.PathLike[str]) -> Description:
-    """Describe a bundle, a SavedModel folder, an exported ONNX file, a web folder or an exported
-    folder of another library.
+    """Describe a bundle, a SavedModel folder, an exported ONNX file or another exported folder.
 
     Only bundles and SavedModels load TensorFlow.
 

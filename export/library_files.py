@@ -102,9 +102,7 @@ def _describe(translator: Translator, path: Path) -> None:
 
 
 def _check_ctranslate2(path: Path, expected: ExpectedResults) -> Figures:
-    """Compare CTranslate2's translations with those of a model that never predicts padding and the
-    start token. The figures also count the translations that equal the unchanged model's.
-    """
+    """Compare CTranslate2's translations with those of `_without_padding`."""
     import ctranslate2
 
     source, target = (
@@ -151,6 +149,7 @@ def _check_ctranslate2(path: Path, expected: ExpectedResults) -> Figures:
         difference = float(max(itertools.compress(differences, equal), default=0.0))
         parity.check_share("CTranslate2", name, equal, difference)
         search = name.replace(" ", "_")
+        # The unchanged model may predict padding and the start token.
         model_ids, _ = expected.generate(expected.ids, NO_PREFIX, settings)
         figures[f"same_in_{search}"] = sum(_equal_tokens(model_ids[rows, 0], tokens))
         figures[f"same_without_padding_in_{search}"] = sum(equal)
@@ -190,12 +189,11 @@ def _huggingface_family(translator: Translator) -> str:
 
 
 def export_huggingface(translator: Translator, folder: Path, expected: ExpectedResults) -> Figures:
-    """Write the folder for transformers, import it, and compare source ids, texts and
-    log-probabilities of the imported translator.
-    """
+    """Write the folder for transformers, import it, and compare the imported translator."""
     path = folder / file_names.HUGGINGFACE_FOLDER
     family = _huggingface_family(translator)
-    (write_m2m100 if family == "M2M100" else write_marian)(translator, path)
+    write = write_m2m100 if family == "M2M100" else write_marian
+    write(translator, path)
     _describe(translator, path)
     source_language, target_language = map(translator.origin.get, LANGUAGE_OPTIONS)
     imported = import_model(path, source_language=source_language, target_language=target_language)
@@ -217,9 +215,7 @@ def export_huggingface(translator: Translator, folder: Path, expected: ExpectedR
 def target_log_probs(
     model: Transformer, source_ids: np.ndarray, target_ids: np.ndarray
 ) -> np.ndarray:
-    """Return the log-probability float32 (N, T) of each target token in full passes; 0 for padding.
-    The padded ids are int32 (N, S) and (N, T).
-    """
+    """Return log-probabilities (N, T) of target ids (N, T) of source ids (N, S); 0 for padding."""
     starts = np.full((len(target_ids), 1), START_ID, "int32")
     inputs = np.concatenate([starts, target_ids[:, :-1]], axis=1)
     batches = []

@@ -1,5 +1,7 @@
-"""The writers of SavedModels and ONNX files: `export_FORMAT` and `export_classifier_FORMAT` write
-files of a model into a folder, compare them with its expected results, and return the figures.
+"""The writers of SavedModels and ONNX files, which `formats.load_writer` finds by their names.
+
+Each writes files of a model into a folder, compares them with its expected results, and returns the
+parity figures.
 """
 
 import functools
@@ -143,7 +145,7 @@ def export_onnx_int8(translator: Translator, folder: Path, expected: ExpectedRes
     """Write and check the ONNX files with 8-bit weights."""
     rows = observe_rows(translator.model, expected.ids, expected.best)
     expected.collect_garbage()
-    file = folder / file_names.with_profile(file_names.TRANSLATE_FILE, "int8")
+    file = folder / file_names.TRANSLATE_INT8_FILE
     best_bleu = 0.0
     for float32_names in FLOAT_LAYERS:
         models = _search_models(translator, rounding=WeightRounding(rows, float32_names))
@@ -157,9 +159,10 @@ def export_onnx_int8(translator: Translator, folder: Path, expected: ExpectedRes
         bleu = parity.agreement(expected.beam_translations, texts)
         best_bleu = max(best_bleu, bleu)
         if bleu >= parity.AGREEMENT:
-            figures = {"sentences": len(texts), "bleu_with_the_model": bleu}
-            files.add_metadata(parity={**figures, "kept_float32": kept_float32})
-            return {**figures, "kept_float32": kept_float32}
+            figures: Figures = {"sentences": len(texts), "bleu_with_the_model": bleu}
+            figures["kept_float32"] = kept_float32
+            files.add_metadata(parity=figures)
+            return figures
     raise parity.ParityError(
         f"ONNX int8: expected a BLEU over characters of {parity.AGREEMENT:g} with the model's own "
         f"translations of {len(expected.beam_texts)} probe sentences, got at most "
@@ -174,10 +177,9 @@ def _search_models(
     """Return the models over ids and over texts by file name."""
     generate = onnx_models.generate_graph(translator, traced, rounding)
     translate = onnx_models.translate_graph(generate, translator)
-    models = {file_names.GENERATE_FILE: generate, file_names.TRANSLATE_FILE: translate}
-    if rounding is None:
-        return models
-    return {file_names.with_profile(name, "int8"): model for name, model in models.items()}
+    if rounding:
+        return {file_names.GENERATE_INT8_FILE: generate, file_names.TRANSLATE_INT8_FILE: translate}
+    return {file_names.GENERATE_FILE: generate, file_names.TRANSLATE_FILE: translate}
 
 
 def _write_onnx(
@@ -206,9 +208,7 @@ def _translating(path: Path) -> Translate:
 
 
 def _generating(path: Path) -> Generate:
-    """Return a function that translates ids with an ONNX file, in concurrent batches of one thread
-    each, as in `OnnxRuntime`.
-    """
+    """Return a function that translates ids with an ONNX file, as concurrently as `OnnxRuntime`."""
     session = open_session(path, threads=1, arena=False)
     rules = setting_rules()
 

@@ -1,6 +1,4 @@
-"""Compare an artifact's results on probe sentences with the Keras model's. An artifact is not
-written if its results differ.
-"""
+"""Compare an artifact's results on probe sentences with the Keras model's."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
@@ -9,7 +7,8 @@ import numpy as np
 import sacrebleu
 
 from tfk_transformer.config.search_settings import SearchSettings
-from tfk_transformer.constants import END_ID, UNKNOWN_ID
+from tfk_transformer.constants import UNKNOWN_ID
+from tfk_transformer.inference.token_scoring import padded_ids
 from tfk_transformer.tokenizers.subword_tokenizer import SubwordTokenizer
 
 # Parity figures by name: JSON values. They are Any, since each format has different figures.
@@ -60,17 +59,11 @@ def probe_texts(texts: list[str], tokenizer: SubwordTokenizer) -> list[str]:
 
 def probe_ids(texts: list[str], tokenizer: SubwordTokenizer, max_length: int) -> np.ndarray:
     """Return int32 ids (N, S) of texts: up to `max_length` tokens with the end token, padded."""
-    rows = [[*ids[: max_length - 1], END_ID] for ids in tokenizer.encode(texts)]
-    ids = np.zeros((len(rows), max(map(len, rows))), "int32")
-    for row, values in zip(ids, rows, strict=True):
-        row[: len(values)] = values
-    return ids
+    return padded_ids([ids[: max_length - 1] for ids in tokenizer.encode(texts)])
 
 
 def compare_ids(name: str, expected: Searched, got: Searched) -> float:
-    """Compare the ids and scores of an artifact with the model's; return the largest difference
-    between scores. The score of a source that is too long is NaN.
-    """
+    """Compare an artifact's ids and scores; return the largest difference between scores."""
     (ids, scores), (got_ids, got_scores) = expected, got
     same_shape = ids.shape == got_ids.shape
     different = len(different_rows(ids, got_ids)) if same_shape else len(ids)
@@ -91,9 +84,7 @@ def pad_to_longest(parts: Sequence[np.ndarray]) -> list[np.ndarray]:
 
 
 def different_rows(ids: np.ndarray, other_ids: np.ndarray) -> np.ndarray:
-    """Return the indices of the rows in which ids (N, n_best, T) differ, without their padding:
-    all rows if the numbers of rows or hypotheses differ.
-    """
+    """Return the indices of the rows in which ids (N, n_best, T) differ, without their padding."""
     if ids.shape[:2] != other_ids.shape[:2]:
         return np.arange(len(ids))
     padded, other_padded = pad_to_longest([ids, other_ids])
@@ -120,9 +111,7 @@ def without_rows(searched: Searched, rows: Sequence[int]) -> Searched:
 def check_scores(
     name: str, expected: Sequence[Sequence[np.ndarray]], got: Sequence[Sequence[np.ndarray]]
 ) -> Figures:
-    """Compare an artifact's scores of pairs of ids with the model's, and return the largest
-    differences. A batch has log-probabilities of tokens, their sums, and attention weights.
-    """
+    """Compare batches of log-probabilities of tokens, their sums, and attention weights."""
     by_batch = [
         [_largest_difference(*pair) for pair in zip(*batch, strict=True)]
         for batch in zip(expected, got, strict=True)
@@ -143,9 +132,7 @@ def check_scores(
 def check_difference(
     name: str, what: str, expected: np.ndarray, got: np.ndarray, tolerance: float = SCORE_TOLERANCE
 ) -> float:
-    """Compare numbers, such as "scores of 100 probe translations", with the model's, and return the
-    largest difference. The probability of a text that is too long is NaN.
-    """
+    """Compare numbers, such as "scores of 100 probe pairs", and return the largest difference."""
     difference = _largest_difference(expected, got)
     if not difference <= tolerance:
         raise ParityError(
@@ -167,9 +154,7 @@ def check_tokens(name: str, expected: np.ndarray, got: np.ndarray) -> None:
 
 
 def check_share(name: str, search: str, same: Sequence[bool], difference: float) -> None:
-    """Check another engine's translations: `same`, whether all tokens of a probe sentence equal the
-    model's, and the largest difference between log-probabilities of the same translation.
-    """
+    """Check how many of another engine's translations are the same, and how far scores differ."""
     if sum(same) < MIN_EQUAL_SHARE * len(same) or not difference <= SCORE_TOLERANCE:
         raise ParityError(
             f"{name}: expected the model's translations of at least {MIN_EQUAL_SHARE:.0%} of "
@@ -202,6 +187,6 @@ def compare_texts(
 
 
 def _largest_difference(expected: np.ndarray, got: np.ndarray) -> float:
-    """Return the largest absolute difference between two arrays. NaN equals only NaN."""
+    """Return the largest absolute difference. NaN, for a text that is too long, equals only NaN."""
     both_nan = np.isnan(expected) & np.isnan(got)
     return float(np.max(np.where(both_nan, 0.0, np.abs(expected - got)), initial=0.0))

@@ -13,13 +13,11 @@ Shape: TypeAlias = tuple[int | None, ...]
 
 
 def value_outside(ids: Tensor, size: int) -> int | float | None:
-    """Return a value of ids that is not from 0 to `size` - 1; None if there is none, or the values
-    are unknown: in a compiled function, or on another device than the CPU under torch.
-    """
+    """Return a value of ids that is not from 0 to `size` - 1; None if none is known."""
     try:
         values = np.asarray(ids)
-    except (NotImplementedError, TypeError, ValueError, RuntimeError):  # of a symbolic tensor
-        return None
+    except (NotImplementedError, TypeError, ValueError, RuntimeError):
+        return None  # in a compiled function, or on another device than the CPU under torch
     if values.dtype.kind not in "biuf" or not values.size:
         return None
     lowest = values.min()

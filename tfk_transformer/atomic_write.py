@@ -26,10 +26,10 @@ _held: ContextVar[frozenset[Path]] = ContextVar("held", default=frozenset())
 
 @contextlib.contextmanager
 def atomic_write(path: str | os.PathLike[str]) -> Iterator[Path]:
-    """Yield a path in a new folder next to `path`, at which the block must create a file or a
-    folder, and move it to `path`, which is locked, if the block ends without an error.
+    """Yield a temporary path to write to, and move it to `path` if the block ends without an error.
 
-    If anything fails, the previous content of `path` stays unchanged.
+    The block must create a file or a folder there. `path` is locked in the block, and its previous
+    content stays unchanged if anything fails.
     """
     path = Path(path)
     with lock(path):
@@ -42,9 +42,7 @@ def atomic_write(path: str | os.PathLike[str]) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def temporary_folder(path: Path) -> Iterator[Path]:
-    """Yield a new folder next to `path`, and delete it after the block. If the process is killed,
-    the next one that locks `path` deletes it.
-    """
+    """Yield a new folder next to `path`, deleted after the block or by the next `lock`."""
     folder = Path(tempfile.mkdtemp(prefix=f".{path.name}.", suffix=TEMPORARY, dir=path.parent))
     try:
         yield folder
@@ -94,8 +92,7 @@ def lock(path: str | os.PathLike[str], argument: str = "out") -> Iterator[None]:
 
 
 def open_locked(path: Path) -> tuple[BinaryIO, bool]:
-    """Open a file for appending, and lock it until it is closed. Return it, and whether it is
-    locked: not on Windows, and not on disks without locks.
+    """Open a file for appending, and lock it until it is closed. Return also whether it is locked.
 
     Raises:
         BlockingIOError: if another process has locked the file.
@@ -119,9 +116,7 @@ def open_locked(path: Path) -> tuple[BinaryIO, bool]:
 
 
 def read_unchanged(path: str | os.PathLike[str], read: Callable[[], T]) -> T:
-    """Read several files of a folder at a path, or of the folder of a file: all of them from before
-    or after a replacement of the folder. `read` is called again if it was replaced meanwhile.
-    """
+    """Call `read`, and again if the folder at a path, or of a file, was replaced meanwhile."""
     for _ in range(MOST_READS):
         with contextlib.ExitStack() as stack:
             with contextlib.suppress(OSError):  # missing, or a folder on Windows
@@ -157,10 +152,9 @@ def path_identity(path: str | os.PathLike[str]) -> Identity:
 
 
 def replace_text(path: str | os.PathLike[str], text: str) -> None:
-    """Write a small file through FILE.new, so that a power cut leaves the old or the new file. A
-    killed process leaves only FILE.new, and with `atomic_write` it would leave a folder.
-    """
+    """Write a small file, so that a power cut leaves the old or the new file."""
     path = Path(path)
+    # A killed process leaves only this file, and with `atomic_write` it would leave a folder.
     new = path.with_name(f"{path.name}.new")
     with new.open("w", encoding="utf-8") as file:
         file.write(text)
@@ -170,9 +164,7 @@ def replace_text(path: str | os.PathLike[str], text: str) -> None:
 
 
 def _replace(path: Path, new: Path, backup: Path) -> None:
-    """Move `new` to `path`, or exchange it with the folder there, so that `path` always exists.
-    Where that is not possible, the folder is moved to `backup`, and back if anything fails.
-    """
+    """Move `new` to `path`, or exchange it with the folder there, so that `path` always exists."""
     try:
         if path.is_dir() and new.exists():
             if _exchange(path, new):

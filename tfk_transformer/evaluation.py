@@ -1,7 +1,6 @@
 """Measure the quality and speed of translation on a split."""
 
 import importlib.util
-import operator
 import re
 import time
 import unicodedata
@@ -121,7 +120,7 @@ def evaluate(
         bleu_signature=str(bleu.get_signature()),
         chrf=chrf.corpus_score(outputs, [targets]).score,
         chrf_signature=str(chrf.get_signature()),
-        exact_match=100 * sum(map(operator.eq, outputs, targets)) / len(targets),
+        exact_match=100 * sum(o == t for o, t in zip(outputs, targets, strict=True)) / len(targets),
         seconds=seconds,
         sentences_per_second=len(targets) / seconds,
         **_confidence_figures(getattr(translator, "calibration", None), translations, targets),
@@ -158,11 +157,12 @@ def try_translate_sentences(
 def bleu_metric(
     references: Sequence[str], language: str = "", tokenizer: str | None = None, **options: Any
 ) -> BLEU:
-    """Return sacreBLEU's metric with a tokenizer that finds words in the references: the one of the
-    language, whose code is such as "zh", "zh_CN" or "zho_Hans", or of the script of most letters.
+    """Return sacreBLEU's metric, by default with a tokenizer that finds words in the references.
 
-    sacreBLEU's default, 13a, splits texts at blanks. Without blanks, a sentence is a single word,
-    and the BLEU of all translations but perfect ones is 0. `options` are arguments of `BLEU`.
+    This is the tokenizer of the language, whose code is such as "zh", "zh_CN" or "zho_Hans", or of
+    the script of most letters. sacreBLEU's default, 13a, splits texts at blanks. Without blanks, a
+    sentence is a single word, and the BLEU of all translations but perfect ones is 0. `options` are
+    arguments of `BLEU`.
     """
     if tokenizer is not None:
         check_bleu_tokenizer(tokenizer)

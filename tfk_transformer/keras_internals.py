@@ -1,6 +1,4 @@
-"""The private names of Keras that this package uses, because there are no public ones, and what
-differs between its backends. tests/test_keras_internals.py reports names that a new Keras lacks.
-"""
+"""The private names of Keras that have no public ones, and what differs between its backends."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -10,14 +8,13 @@ if TYPE_CHECKING:
 
 
 def custom_gradient(function: Callable[..., tuple[Any, Callable[[Any], Any]]]) -> Any:
-    """Decorate a function that returns its output and the function of its gradients, which gets
-    only the upstream gradient. With PyTorch, Keras also passes the inputs, and names the gradient.
-    """
+    """Decorate a function that returns its output, and gradients of the upstream gradient."""
     from keras import ops
 
     def with_adapted_gradient(*inputs: Any) -> tuple[Any, Callable[..., Any]]:
         output, gradient = function(*inputs)
 
+        # With PyTorch, Keras also passes the inputs, and names the upstream gradient.
         def adapted(*arguments: Any, upstream: Any = None) -> Any:
             return gradient(arguments[0] if upstream is None else upstream)
 
@@ -55,18 +52,16 @@ def all_layers(layer: "keras.layers.Layer") -> list["keras.layers.Layer"]:
 
 
 def never_initialize(layer: "keras.layers.Layer") -> None:
-    """Keep the variables of a layer without values, which a `StatelessScope` has not initialized:
-    Keras would initialize them when the next such scope ends.
-    """
+    """Leave the variables of a layer without values that a `StatelessScope` has not initialized."""
+    # Keras would initialize them when the next such scope ends.
     for variable in layer.variables:
         if variable._value is None:
             variable._deferred_initialize = lambda: None
 
 
 def select_policies(layer: "keras.layers.Layer") -> None:
-    """Replace a `DTypePolicyMap`, in a layer and the layers in it, with the policy of each layer:
-    Keras does not save a quantized layer that has a map.
-    """
+    """Replace a `DTypePolicyMap`, in a layer and layers in it, with the policy of each layer."""
+    # Keras does not save a quantized layer that has a map.
     for each in all_layers(layer):
         policies = each._dtype_policy
         if hasattr(policies, "default_policy") and each.path:

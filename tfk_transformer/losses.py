@@ -1,5 +1,7 @@
 """The training loss."""
 
+from typing import Any
+
 import keras
 from keras import ops
 
@@ -20,9 +22,7 @@ def real_tokens(labels: Tensor) -> Tensor:
 
 
 def token_weights(labels: Tensor, sample_weight: Tensor = None) -> Tensor:
-    """Return the weight of each token of labels (B, T), 0 for padding: float32 (B, T), from weights
-    of rows, (B,) or (B, 1), or of tokens, (B, T).
-    """
+    """Return token weights float32 (B, T), 0 for padding, from weights (B,), (B, 1) or (B, T)."""
     weights = real_tokens(labels)
     if sample_weight is None:
         return weights
@@ -39,14 +39,14 @@ def token_weights(labels: Tensor, sample_weight: Tensor = None) -> Tensor:
     return weights * (sample_weight[:, None] if len(shape) == 1 else sample_weight)
 
 
-def shared_by_devices() -> bool:
-    """Return whether several devices share the current batch under `tf.distribute`."""
+def sharing_replica() -> Any:
+    """Return `tf.distribute`'s context if several devices share the current batch, or None."""
     if keras.backend.backend() != "tensorflow":
-        return False
+        return None
     import tensorflow as tf
 
     replica = tf.distribute.get_replica_context()
-    return replica is not None and replica.num_replicas_in_sync > 1
+    return replica if replica is not None and replica.num_replicas_in_sync > 1 else None
 
 
 @keras.saving.register_keras_serializable(package="tfk_transformer")
@@ -125,15 +125,7 @@ class LabelSmoothedCrossentropy(keras.losses.Loss):
         return self.reduce(losses, y_true, sample_weight)
 
     def call(self, y_true: Tensor, y_pred: Tensor) -> Tensor:
-        """Return the loss of each token, float32 (B, T). The values at padding have no meaning.
-
-        Args:
-            y_true: ids (B, T).
-            y_pred: logits or probabilities (B, T, vocab_size).
-
-        Raises:
-            ValueError: if labels are not ids of the shape (B, T).
-        """
+        """Return the loss of each token, float32 (B, T); the values at padding have no meaning."""
         losses = token_crossentropy(y_true, y_pred, self.label_smoothing, self.from_logits)
         if not self.consistency:
             return losses
@@ -149,7 +141,7 @@ class LabelSmoothedCrossentropy(keras.losses.Loss):
             type(self) is LabelSmoothedCrossentropy
             and not self.consistency
             and keras.backend.backend() == "tensorflow"
-            and not shared_by_devices()
+            and sharing_replica() is None
         )
 
     @property
@@ -160,10 +152,9 @@ class LabelSmoothedCrossentropy(keras.losses.Loss):
     def of_projection(
         self, y_true: Tensor, y_pred: Tensor, x: Tensor, table: Tensor, sample_weight: Tensor = None
     ) -> Tensor:
-        """Return the loss of logits `y_pred` = x table^T, with the decoder's output x (B, T, D) and
-        a table of output weights (vocab_size, D); see `projected_crossentropy`.
+        """Return the loss of logits `y_pred` = x table^T, as a call does, in less time and memory.
 
-        The loss and its gradients are the same as from a call, in less time and memory.
+        `x` is the decoder's output (B, T, D), and `table` has the output weights (vocab_size, D).
         """
         losses = projected_crossentropy(y_true, y_pred, x, table, self.label_smoothing)
         return self.reduce(losses, y_true, sample_weight)
@@ -194,11 +185,8 @@ class LabelSmoothedCrossentropy(keras.losses.Loss):
         by_weight = self.reduction == "mean_with_sample_weight"
         weights = token_weights(y_true, sample_weight if by_weight else None)
         total = ops.sum(weights)
-        if shared_by_devices():
-            import tensorflow as tf
-
-            replica = tf.distribute.get_replica_context()
-            total = replica.all_reduce(tf.distribute.ReduceOp.SUM, total)
+        if (replica := sharing_replica()) is not None:
+            total = replica.all_reduce("sum", total)
         return ops.where(ops.equal(total, 0.0), 1.0, total)
 
     def get_config(self) -> dict[str, object]:

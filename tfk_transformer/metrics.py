@@ -14,9 +14,7 @@ class TokenMean(keras.metrics.Mean):
     """Base of the metrics that average a value over tokens. Padding, id 0, is left out."""
 
     def update_state(self, y_true: Tensor, y_pred: Tensor, sample_weight: Tensor = None) -> None:
-        """Add a batch: ids (B, T), logits or probabilities (B, T, vocab_size), and the weights of
-        rows, (B,), or of tokens, (B, T), as `weighted_metrics` have them.
-        """
+        """Add a batch; the arguments are as of `LabelSmoothedCrossentropy`."""
         # Keras averages each row of a matrix first, which would give the tokens of short rows more
         # weight.
         super().update_state(

@@ -9,9 +9,7 @@ __all__ = ["Adam", "AdamW"]
 
 
 class _OnePass:
-    """Update each variable with TensorFlow's operation for Adam: Keras passes a dozen times over
-    weights and moments. The formula is the same, from the end of section 2 of arXiv:1412.6980.
-    """
+    """Update each variable in one pass, with TensorFlow's operation for Adam."""
 
     def apply(
         self, grads: list[Tensor], trainable_variables: list[keras.Variable] | None = None
@@ -40,6 +38,8 @@ class _OnePass:
         first, second = adam_moments(self, variable)
         count = tf.cast(self.iterations + 1, dtype)
         beta_1, beta_2 = (tf.cast(beta, dtype) for beta in (self.beta_1, self.beta_2))
+        # Keras passes a dozen times over weights and moments. The formula is the same, from the end
+        # of section 2 of arXiv:1412.6980.
         tf.raw_ops.ResourceApplyAdam(
             var=variable.handle,
             m=first.value.handle,

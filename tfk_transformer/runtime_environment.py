@@ -44,10 +44,10 @@ START_UP_NOTE = re.compile(
 
 
 def usable_processors(root: Path = Path("/")) -> int:
-    """Return the number of processors that this process may use: of its affinity, which job
-    schedulers set, and the CPU quota of its control groups, which containers set, rounded up.
+    """Return the number of processors that this process may use.
 
-    `root` is the folder that holds `proc` and `sys`.
+    Job schedulers set its affinity, and containers set the CPU quota of its control groups, which
+    is rounded up. `root` is the folder that holds `proc` and `sys`.
     """
     allowed = os.cpu_count() or 1
     if hasattr(os, "sched_getaffinity"):
@@ -82,12 +82,10 @@ def _cpu_quota(folder: Path) -> float | None:
 
 
 def available_memory(root: Path = Path("/")) -> float:
-    """Return the bytes of memory that this process can still allocate, or infinity if unknown: of
-    the machine, of the control groups (which containers set), and of the process (`ulimit -v`).
-    """
+    """Return the bytes of memory that this process can still allocate, or infinity if unknown."""
     match = re.search(r"^MemAvailable:\s+(\d+) kB", _read(root / "proc/meminfo"), re.MULTILINE)
     free = [float(match[1]) * 1024] if match else []
-    for name, limit, used in (
+    for name, limit, used in (  # versions 2 and 1 of control groups, which containers set
         ("", "memory.max", "memory.current"),
         ("memory", "memory.limit_in_bytes", "memory.usage_in_bytes"),
     ):
@@ -148,9 +146,7 @@ def load_backend() -> None:
 
 
 def use_onednn() -> None:
-    """Enable oneDNN in TensorFlow on all x86-64 processors, if TensorFlow is not loaded yet and the
-    environment has no value. By default, TensorFlow uses oneDNN only with AVX-512 VNNI.
-    """
+    """Let TensorFlow use oneDNN on all x86-64 processors, not only with AVX-512 VNNI."""
     os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
 
 
@@ -173,14 +169,10 @@ def load_tensorflow() -> None:
     """Import TensorFlow, and TensorFlow Text where it is installed, without notes and messages."""
     first = "tensorflow" not in sys.modules
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-    try:
-        with without_start_up_notes(), _without_jax():
-            import tensorflow  # noqa: F401
-
-            if has_tensorflow_text():
-                import tensorflow_text  # noqa: F401
-    except ImportError as error:
-        raise with_install_line(error) from error
+    with without_start_up_notes(), _without_jax():
+        require("tensorflow")
+        if has_tensorflow_text():
+            require("tensorflow_text")
     if first:
         # Else each garbage collection while tracing would also visit the objects of the packages.
         gc.freeze()
@@ -188,14 +180,13 @@ def load_tensorflow() -> None:
 
 @contextlib.contextmanager
 def _without_jax() -> Iterator[None]:
-    """Hide JAX in this block, if it is not loaded yet: TensorFlow would import it for
-    `TFLiteConverter.experimental_from_jax`, which takes up to 0.8 s.
-    """
+    """Hide JAX in this block, if it is not loaded yet."""
     if "jax" in sys.modules:
         yield
         return
-    # The import system raises ImportError for a module that is None. TensorFlow has no option that
-    # skips this import, and a finder in `sys.meta_path` would do the same with more code.
+    # TensorFlow would import it for `TFLiteConverter.experimental_from_jax`, which takes up to
+    # 0.8 s, and has no option that skips this. The import system raises ImportError for a module
+    # that is None; a finder in `sys.meta_path` would do the same with more code.
     sys.modules["jax"] = None  # type: ignore[assignment]
     try:
         yield
@@ -220,9 +211,7 @@ _tensorflow_process: int | None = None  # the process in which this library firs
 
 
 def check_process() -> None:
-    """Refuse to run TensorFlow in a fork of the process that ran it first, which has no threads of
-    TensorFlow: it would wait forever.
-    """
+    """Refuse to run TensorFlow in a fork of the process that ran it first, without its threads."""
     global _tensorflow_process
     if _tensorflow_process is None:
         _tensorflow_process = os.getpid()
@@ -237,10 +226,10 @@ def check_process() -> None:
 
 @contextlib.contextmanager
 def without_start_up_notes() -> Iterator[None]:
-    """Drop the notes that TensorFlow writes to standard error during its import, before its log
-    has a level. All other output appears at the end of the block.
+    """Drop the notes that TensorFlow writes to standard error before its log has a level.
 
-    Nothing is dropped if TF_CPP_MIN_LOG_LEVEL is 0, or if the process has no standard error.
+    All other output appears at the end of the block. Nothing is dropped if TF_CPP_MIN_LOG_LEVEL is
+    0, or if the process has no standard error.
     """
     import tempfile  # only here: it takes longer to import than the rest of this module
 

@@ -1,6 +1,4 @@
-"""Run exported ONNX files with NumPy and onnxruntime, and with onnxruntime-extensions or
-SentencePiece for texts, without TensorFlow and Keras.
-"""
+"""Run exported ONNX files with NumPy and onnxruntime, without TensorFlow and Keras."""
 
 import base64
 import contextlib
@@ -54,9 +52,9 @@ READERS = {
 
 
 class OnnxRuntime:
-    """An ONNX file, and the other files of the same export in its folder, which are opened when
-    their functions are used. `reader` is the name of the class that the file is for, by default the
-    class for the file.
+    """An ONNX file, and the other files of its export, which are opened when they are used.
+
+    `reader` is the name of the class that reads the file. Default: the class for the file.
     """
 
     def __init__(
@@ -119,9 +117,10 @@ class OnnxRuntime:
         """Run a function; see `Runtime.run`."""
         file = self._file(name)
         session = file.session(self.threads // workload.concurrency, workload.small)
-        names = [output for output in file.outputs if output != "logits"]  # not for streaming
         if name in FUNCTIONS:
             names = [tensor.name for tensor in FUNCTIONS[name].outputs]
+        else:
+            names = [output for output in file.outputs if output != "logits"]  # which are not read
         return dict(zip(names, session.run(names, inputs), strict=True))
 
     def _path(self, name: str) -> Path:
@@ -151,9 +150,9 @@ class OnnxRuntime:
             _check_file(argument, path, self.path)
 
     def concurrency(self, texts: int) -> int:
-        """Return the number of batches that run concurrently, which takes half to four fifths of
-        the time: the threads of short operators wait for each other. One text shares the threads.
-        """
+        """Return the number of batches that run concurrently. One text shares the threads."""
+        # The threads of short operators wait for each other. Concurrent batches, each on one
+        # thread, take half to four fifths of the time.
         return 1 if texts < 2 else self.threads
 
     @property
@@ -216,8 +215,7 @@ class OnnxRuntime:
         file = self._opened("score_ids")
         source = SubwordTokenizer(_tokenizer_model(file, SOURCE_TOKENIZER))
         target = SubwordTokenizer(_tokenizer_model(file, TARGET_TOKENIZER))
-        architecture = required(file.metadata["config"], "architecture", file.path)
-        return Tokenizers(source, target, has_encoder(architecture))
+        return Tokenizers(source, target, self.has_encoder)
 
     def _opened(self, name: str) -> OnnxFile:
         """Return the file that has a function, with the session that runs the function."""

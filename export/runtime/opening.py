@@ -22,7 +22,7 @@ MODEL_PATHS = (
 LOADABLE = (
     file_names.SAVED_MODEL_FOLDER,
     file_names.TRANSLATE_FILE,
-    file_names.with_profile(file_names.TRANSLATE_FILE, "int8"),
+    file_names.TRANSLATE_INT8_FILE,
     file_names.CLASSIFY_FILE,
     file_names.SCORE_FILE,
 )
@@ -80,10 +80,10 @@ def _load(path: Path, threads: int | None) -> BaseTranslator | BaseClassifier:
         return open_bundle(path)
     from tfk_transformer.export.runtime import saved_model_runtime
 
-    model = saved_model_runtime.SavedModelRuntime(path)
-    if model.classifies:
-        return saved_model_runtime.SavedModelClassifier(model)
-    return saved_model_runtime.SavedModelTranslator(model)
+    saved_model = saved_model_runtime.SavedModelRuntime(path)
+    if "classify" in saved_model.model.signatures:
+        return saved_model_runtime.SavedModelClassifier(saved_model)
+    return saved_model_runtime.SavedModelTranslator(saved_model)
 
 
 def open_bundle(path: str | PathLike[str]) -> "Translator | TextClassifier":
@@ -102,15 +102,12 @@ def open_bundle(path: str | PathLike[str]) -> "Translator | TextClassifier":
 
 
 def model_kind(path: Path) -> str:
-    """Return the kind of the file or folder at a path: "ONNX", "SavedModel", "bundle", "web",
-    "library" (a folder of another library that this project exported), "CTranslate2" or "Hugging
-    Face" (folders that it did not export), or "" for any other path.
-    """
+    """Return the kind of the file or folder at a path, such as "ONNX"; "" for other paths."""
     if path.suffix == ".onnx" or path.is_file():
         return "ONNX"
     kinds = {
         "saved_model.pb": "SavedModel",
-        file_names.EXPORTED: "library",
+        file_names.EXPORTED: "library",  # a folder for another library, which this project wrote
         file_names.PAGE_DESCRIPTION: "web",
     }
     for name, kind in kinds.items():

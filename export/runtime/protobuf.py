@@ -1,11 +1,13 @@
-"""Read and write protobuf messages (protobuf.dev/programming-guides/encoding), and map the weights
-of ONNX files into memory. The package protobuf would copy all weights.
+"""Read and write protobuf messages, and map the weights of ONNX files into memory.
+
+The package protobuf would copy all weights. A message is a sequence of fields
+(protobuf.dev/programming-guides/encoding).
 """
 
 import mmap
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 Content: TypeAlias = bytes | mmap.mmap
 
@@ -28,10 +30,18 @@ RAW_DATA, EXTERNAL_DATA, DATA_LOCATION = 9, 13, 14  # fields of TensorProto
 EXTERNAL = 1  # a value of DATA_LOCATION
 
 
-def read_fields(content: Content, start: int, end: int) -> Iterator[tuple[int, int, int, int, int]]:
-    """Yield the fields of the message in content[start:end]: the number, the wire type, and the
-    positions where the field begins, where its value begins after its length, and where both end.
-    """
+class Field(NamedTuple):
+    """A field of a message: positions of bytes in the content."""
+
+    number: int
+    wire_type: int
+    start: int
+    value: int  # where the value starts, after its length
+    end: int
+
+
+def read_fields(content: Content, start: int, end: int) -> Iterator[Field]:
+    """Yield the fields of the message in content[start:end]."""
     position = start
     while position < end:
         start = position
@@ -50,16 +60,15 @@ def read_fields(content: Content, start: int, end: int) -> Iterator[tuple[int, i
             raise ValueError(f"expected a protobuf message, got wire type {wire_type}")
         if position > end:
             raise ValueError("expected a protobuf message, got a part of one")
-        yield number, wire_type, start, value, position
+        yield Field(number, wire_type, start, value, position)
 
 
 def read_bytes(message: bytes, number: int) -> list[bytes]:
     """Return the values of a field of wire type `BYTES`, which can be repeated."""
-    fields = read_fields(message, 0, len(message))
     return [
-        message[value:end]
-        for key, wire_type, _, value, end in fields
-        if (key, wire_type) == (number, BYTES)
+        message[field.value : field.end]
+        for field in read_fields(message, 0, len(message))
+        if (field.number, field.wire_type) == (number, BYTES)
     ]
 
 
@@ -112,19 +121,19 @@ def _with_references(
     if depth > MAX_DEPTH:
         raise ValueError(f"expected at most {MAX_DEPTH} nested messages, got more")
     parts = []
-    for number, wire_type, first, value, last in read_fields(content, start, end):
-        is_large = wire_type == BYTES and last - value >= SMALLEST
-        inner = MESSAGES[message].get(number)
+    for field in read_fields(content, start, end):
+        size = field.end - field.value
+        is_large = field.wire_type == BYTES and size >= SMALLEST
+        inner = MESSAGES[message].get(field.number)
         if is_large and inner:
-            part = _with_references(content, inner, value, last, file_name, depth + 1)
-            parts.append(write_bytes(number, part))
-        elif is_large and message == "TensorProto" and number == RAW_DATA:
-            length = str(last - value)
-            reference = {"location": file_name, "offset": str(value), "length": length}
-            for key, text in reference.items():
-                entry = write_bytes(1, key.encode()) + write_bytes(2, text.encode())
+            part = _with_references(content, inner, field.value, field.end, file_name, depth + 1)
+            parts.append(write_bytes(field.number, part))
+        elif is_large and message == "TensorProto" and field.number == RAW_DATA:
+            reference = {"location": file_name, "offset": str(field.value), "length": str(size)}
+            for key, value in reference.items():
+                entry = write_bytes(1, key.encode()) + write_bytes(2, value.encode())
                 parts.append(write_bytes(EXTERNAL_DATA, entry))
             parts.append(write_number(DATA_LOCATION, EXTERNAL))
         else:
-            parts.append(content[first:last])
+            parts.append(content[field.start : field.end])
     return b"".join(parts)

@@ -32,11 +32,6 @@ class SavedModelRuntime:
         """The model's limit in tokens."""
         return int(self.model.max_length())
 
-    @property
-    def classifies(self) -> bool:
-        """Whether the model is a classifier."""
-        return "classify" in self.model.signatures
-
     def run(self, name: str, inputs: Mapping[str, Any], workload: Workload = ONE_BATCH) -> Outputs:
         """Run a function; see `Runtime.run`."""
         import tensorflow as tf

@@ -33,10 +33,10 @@ HEAVY_FILE = 50_000_000  # bytes of a file that is worth a single session for al
 
 
 class OnnxFile:
-    """An ONNX file, with sessions for numbers of threads and for small or large batches, of which
-    one must be open for the other methods.
+    """An ONNX file, with sessions for numbers of threads and for small or large batches.
 
-    `export` is the file of the same export that was opened first. Default: this file.
+    One must be open for the other methods. `export` is the file of the same export that was opened
+    first. Default: this file.
     """
 
     def __init__(
@@ -91,11 +91,20 @@ class OnnxFile:
 
     @functools.cached_property
     def metadata(self) -> dict[str, Any]:
-        """The values that the export wrote."""
-        return read_metadata(self._opened, self.path)
+        """The values that the export wrote; 8-bit weights may need a newer onnxruntime."""
+        text = self.metadata_text(METADATA)
+        if text is None:
+            raise ValueError(
+                f"ONNX: expected a file that tfk-transformer exported, got {self.path}, which has "
+                "no metadata of tfk-transformer."
+            )
+        metadata = parse_metadata(text, self.path)
+        if metadata.get("profile") == "int8":
+            check_int8_version(self.path)
+        return metadata
 
     def metadata_text(self, name: str) -> str | None:
-        """Return a further text in the metadata, or None."""
+        """Return a text in the metadata, or None."""
         return self._opened.get_modelmeta().custom_metadata_map.get(name)
 
     @functools.cached_property
@@ -115,9 +124,9 @@ def open_session(
     text_operators: bool = False,
     arena: bool = True,
 ) -> "onnxruntime.InferenceSession | TextSession":
-    """Open an ONNX file on the CPU. Its weights are mapped into memory, so its bytes must not
-    change. A new file can replace it.
+    """Open an ONNX file on the CPU.
 
+    Its weights are mapped into memory, so its bytes must not change. A new file can replace it.
     `text_operators` are those of onnxruntime-extensions. Where this package is not installed,
     SentencePiece computes them. The arena of onnxruntime keeps freed memory.
     """
@@ -125,7 +134,8 @@ def open_session(
     if not path.is_file():
         raise ValueError(f"ONNX: expected a file, got {path}, which does not exist.")
     options = onnxruntime.SessionOptions()
-    if library := text_operators_library() if text_operators else None:
+    library = text_operators_library() if text_operators else None
+    if library:
         options.register_custom_ops_library(library)
     options.log_severity_level = 4  # errors are raised as exceptions
     options.enable_cpu_mem_arena = arena
@@ -170,22 +180,6 @@ def text_operators_library() -> str | None:
     elif hasattr(os, "RTLD_DEEPBIND"):
         ctypes.CDLL(str(library), os.RTLD_NOW | os.RTLD_DEEPBIND)
     return str(library)
-
-
-def read_metadata(
-    session: onnxruntime.InferenceSession, path: str | PathLike[str]
-) -> dict[str, Any]:
-    """Return the metadata of a file; refuse one without metadata, or for a newer onnxruntime."""
-    text = session.get_modelmeta().custom_metadata_map.get(METADATA)
-    if text is None:
-        raise ValueError(
-            f"ONNX: expected a file that tfk-transformer exported, got {path}, which has no "
-            "metadata of tfk-transformer."
-        )
-    metadata = parse_metadata(text, path)
-    if metadata.get("profile") == "int8":
-        check_int8_version(path)
-    return metadata
 
 
 def check_int8_version(name: str | PathLike[str]) -> None:

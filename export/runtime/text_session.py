@@ -1,9 +1,11 @@
-"""Run ONNX files over texts without onnxruntime-extensions: its operators, which are tokenizers at
-the inputs and a detokenizer at the outputs, are cut off and computed with SentencePiece.
+"""Run ONNX files over texts without onnxruntime-extensions.
+
+Its operators, tokenizers at the inputs and a detokenizer at the outputs, are cut off and computed
+with SentencePiece.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -33,53 +35,56 @@ TENSOR_NAME = 8  # of TensorProto
 INT32, INT64 = 6, 7  # numbers of dtypes
 
 
-# By the name of an input of texts (N,): the two inputs that replace it in the graph, which are the
-# tokens of all texts with their end tokens, int32 (sum of lengths,), and the index of the first
-# token of each text and the number of all, int64 (N+1,); and the SentencePiece model.
-TextInputs: TypeAlias = dict[str, tuple[str, str, bytes]]
+class TextInput(NamedTuple):
+    """An input of texts (N,), and the two inputs that replace it in the graph."""
+
+    name: str
+    tokens: str  # int32 (sum of lengths,), the tokens of all texts, each with its end token
+    starts: str  # int64 (N+1,), the index of the first token of each text, and their number
+    model: bytes  # the SentencePiece model
 
 
-def without_text_operators(model: bytes) -> tuple[bytes, TextInputs]:
+def without_text_operators(model: bytes) -> tuple[bytes, list[TextInput]]:
     """Return an ONNX model without operators of onnxruntime-extensions, and its inputs of texts.
 
     Other inputs replace these inputs in the model, and the output `IDS` replaces translations.
     """
     parts = []
-    text_inputs: TextInputs = {}
-    for number, wire_type, start, value, end in read_fields(model, 0, len(model)):
-        part = model[start:end]
-        if (number, wire_type) == (GRAPH, BYTES):
-            graph = model[value:end]
+    text_inputs: list[TextInput] = []
+    for field in read_fields(model, 0, len(model)):
+        part = model[field.start : field.end]
+        if (field.number, field.wire_type) == (GRAPH, BYTES):
+            graph = model[field.value : field.end]
             for node in read_bytes(graph, NODE):
                 if read_bytes(node, OPERATOR) == [TOKENIZER]:
                     name = read_bytes(node, NODE_INPUT)[0].decode()
                     tokens, starts, *_ = (item.decode() for item in read_bytes(node, NODE_OUTPUT))
                     (pieces,) = read_bytes(read_bytes(node, ATTRIBUTE)[0], STRING_VALUE)
-                    text_inputs[name] = tokens, starts, pieces
+                    text_inputs.append(TextInput(name, tokens, starts, pieces))
             part = write_bytes(GRAPH, _cut(graph, text_inputs))
         parts.append(part)
     return b"".join(parts), text_inputs
 
 
-def _cut(graph: bytes, text_inputs: TextInputs) -> bytes:
-    names = {name.encode() for name in text_inputs}
+def _cut(graph: bytes, text_inputs: Sequence[TextInput]) -> bytes:
+    names = {text_input.name.encode() for text_input in text_inputs}
     parts = []
-    for number, _, start, first, end in read_fields(graph, 0, len(graph)):
-        part, value = graph[start:end], graph[first:end]
-        if number == NODE and read_bytes(value, DOMAIN) == [TEXT_OPERATORS.encode()]:
+    for field in read_fields(graph, 0, len(graph)):
+        part, value = graph[field.start : field.end], graph[field.value : field.end]
+        if field.number == NODE and read_bytes(value, DOMAIN) == [TEXT_OPERATORS.encode()]:
             part = b""
             if read_bytes(value, OPERATOR) != [TOKENIZER]:
                 # A part of the detokenizer, whose result is no longer an output.
                 ends = [write_bytes(key, read_bytes(value, key)[0]) for key in NODE_ENDS]
                 part = write_bytes(NODE, b"".join([*ends, write_bytes(OPERATOR, b"Identity")]))
-        elif number == INPUT and read_bytes(value, 1)[0] in names:
+        elif field.number == INPUT and read_bytes(value, 1)[0] in names:
             part = b""
-        elif number == INITIALIZER and read_bytes(value, TENSOR_NAME)[0] in names:
+        elif field.number == INITIALIZER and read_bytes(value, TENSOR_NAME)[0] in names:
             part = b""  # the default of the input
-        elif number == OUTPUT and read_bytes(value, 1)[0] == TRANSLATIONS.encode():
+        elif field.number == OUTPUT and read_bytes(value, 1)[0] == TRANSLATIONS.encode():
             part = _declaration(OUTPUT, IDS, INT32)
         parts.append(part)
-    for tokens, starts, _ in text_inputs.values():
+    for _, tokens, starts, _ in text_inputs:
         parts += [_declaration(INPUT, tokens, INT32), _declaration(INPUT, starts, INT64)]
     return b"".join(parts)
 
@@ -93,11 +98,11 @@ def _declaration(number: int, name: str, dtype: int) -> bytes:
 class TextSession:
     """A session of a model without text operators, with the inputs and outputs of the file."""
 
-    def __init__(self, session: Any, text_inputs: TextInputs):
+    def __init__(self, session: Any, text_inputs: Sequence[TextInput]):
         self._session = session
         self._text_inputs = text_inputs
         self._tokenizers = {
-            name: SubwordTokenizer(model) for name, (_, _, model) in text_inputs.items()
+            text_input.name: SubwordTokenizer(text_input.model) for text_input in text_inputs
         }
 
     def run(self, names: Sequence[str] | None, inputs: Mapping[str, Any]) -> list[Any]:
@@ -106,7 +111,7 @@ class TextSession:
         feeds = dict(inputs)
         if PREFIX.name in self._tokenizers:
             feeds.setdefault(PREFIX.name, [""])
-        for name, (tokens, starts, _) in self._text_inputs.items():
+        for name, tokens, starts, _ in self._text_inputs:
             texts = [str(text) for text in feeds.pop(name)]
             rows = [[*row, END_ID] for row in self._tokenizers[name].encode(texts)]
             feeds[tokens] = np.array([id_ for row in rows for id_ in row], "int32")
@@ -123,7 +128,7 @@ class TextSession:
     def get_inputs(self) -> list[Any]:
         """Return objects with the name and the shape of each input of the file."""
         texts = [TEXT._replace(name=name) for name in self._tokenizers]
-        replaced = {name for *names, _ in self._text_inputs.values() for name in names}
+        replaced = {name for _, tokens, starts, _ in self._text_inputs for name in (tokens, starts)}
         others = [value for value in self._session.get_inputs() if value.name not in replaced]
         return [*texts, *others]
 

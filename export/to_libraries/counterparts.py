@@ -1,6 +1,4 @@
-"""Check whether another library supports the options of a model, and convert the attention of a
-model to the form that all libraries support.
-"""
+"""Compare a model's options with other libraries, and give it attention that all support."""
 
 from collections.abc import Mapping
 from typing import TypeAlias

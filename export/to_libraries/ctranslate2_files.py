@@ -9,10 +9,11 @@ import numpy as np
 from tfk_transformer.config.model_options import TransformerConfig
 from tfk_transformer.constants import END_ID, PAD_ID, START_ID, UNKNOWN_ID
 from tfk_transformer.data.shortlist import Shortlist
-from tfk_transformer.export.to_libraries.counterparts import (
-    CTRANSLATE2,
-    plain_attention,
-    unsupported_options,
+from tfk_transformer.export.to_libraries import counterparts
+from tfk_transformer.importing.ctranslate2_folder.options import ACTIVATIONS
+from tfk_transformer.importing.ctranslate2_folder.weights import (
+    ATTENTION_PRODUCTS,
+    FEED_FORWARD_PRODUCTS,
 )
 from tfk_transformer.models.transformer import Transformer
 
@@ -21,28 +22,18 @@ if TYPE_CHECKING:
 
 Weights = Mapping[str, np.ndarray]
 
-# Names of CTranslate2's `Activation`.
-CTRANSLATE2_ACTIVATIONS = {
-    "relu": "RELU",
-    "gelu": "GELU",
-    "gelu_tanh": "GELUTanh",
-    "gelu_sigmoid": "GELUSigmoid",
-    "silu": "SWISH",
-}
 # The bias of padding and of the start token, which are never predicted. It also fits float16, whose
 # largest number is 65,504.
 MIN_FLOAT16_BIAS = np.float32(-6e4)
 VOCABULARY_MAP = "vmap.txt"  # CTranslate2's name
 
-SELF_PRODUCTS = [["query", "key", "value"]]
-CROSS_PRODUCTS = [["query"], ["key", "value"]]
-# The attention sublayers of a layer: CTranslate2's name; this library's names of the attention and
-# of the residual connection; and the roles that each product of inputs projects in CTranslate2.
+# The attention sublayers of a layer: CTranslate2's name, and this library's names of the attention
+# and of the residual connection.
 ATTENTION_PARTS = {
-    "encoder": [("self_attention", "attention", "attention_residual", SELF_PRODUCTS)],
+    "encoder": [("self_attention", "attention", "attention_residual")],
     "decoder": [
-        ("self_attention", "self_attention", "self_residual", SELF_PRODUCTS),
-        ("attention", "cross_attention", "cross_residual", CROSS_PRODUCTS),
+        ("self_attention", "self_attention", "self_residual"),
+        ("attention", "cross_attention", "cross_residual"),
     ],
 }
 
@@ -62,12 +53,12 @@ def write_ctranslate2(
     shortlist is written as CTranslate2's vocabulary map, for searches with `use_vmap=True`.
     `quantization` is the type of the weights in the file, for example "int8".
     """
-    if problems := unsupported_options(model.config, CTRANSLATE2):
+    if problems := counterparts.unsupported_options(model.config, counterparts.CTRANSLATE2):
         raise ValueError(
             f"model: expected options that CTranslate2 supports, got {'; '.join(problems)}."
         )
     lines = None if shortlist is None else vocabulary_map(shortlist, source_tokens, target_tokens)
-    weights = plain_attention(model)
+    weights = counterparts.plain_attention(model)
     spec = _spec(model.config)
     spec.register_source_vocabulary(list(source_tokens))
     spec.register_target_vocabulary(list(target_tokens))
@@ -78,8 +69,9 @@ def write_ctranslate2(
     for stack, parts in ATTENTION_PARTS.items():
         for i, layer in enumerate(getattr(spec, stack).layer):
             path = f"{stack}/layer_{i}"
-            for part, attention, residual, products in parts:
+            for part, attention, residual in parts:
                 part_spec = getattr(layer, part)
+                products = ATTENTION_PRODUCTS[part]
                 _fill_attention(part_spec, weights, f"{path}/{attention}", products)
                 _fill_norm(part_spec.layer_norm, weights, f"{path}/{residual}/norm")
             _fill_feed_forward(layer.ffn, weights, path)
@@ -120,9 +112,9 @@ def _spec(config: TransformerConfig) -> "TransformerSpec":
 
     pre_norm = config.normalizes_input
     options: dict[str, Any] = {
-        "activation": Activation[CTRANSLATE2_ACTIVATIONS[config.ff_activation]],
+        "activation": Activation(ACTIVATIONS.index(config.ff_activation)),
         "layernorm_embedding": config.embedding_norm,
-        "relative_attention_bias": config.positions.startswith("relative"),
+        "relative_attention_bias": config.has_relative_positions,
         "ffn_glu": config.ff_gated,
         "rms_norm": config.has_rms_norm,
     }
@@ -169,7 +161,7 @@ def _fill_ends(spec: "TransformerSpec", model: Transformer, weights: Weights) ->
             _fill_norm(stack.layer_norm, weights, f"{name}/final_norm")
         if config.embedding_norm:
             _fill_norm(stack.layernorm_embedding, weights, f"{side}_positions/norm")
-        if not config.positions.startswith("relative"):
+        if not config.has_relative_positions:
             table = np.asarray(getattr(model, f"{side}_positions").table)
             stack.position_encodings.encodings = table
             continue
@@ -180,10 +172,11 @@ def _fill_ends(spec: "TransformerSpec", model: Transformer, weights: Weights) ->
             attention.relative_attention_max_distance = np.int32(config.position_max_distance)
 
 
-def _fill_attention(spec: Any, weights: Weights, name: str, products: list[list[str]]) -> None:
-    """Fill an attention sublayer; for `products`, see `ATTENTION_PARTS`."""
+def _fill_attention(spec: Any, weights: Weights, name: str, products: Mapping[str, int]) -> None:
+    """Fill an attention sublayer; `products` has the number of the product of each role."""
     *inputs, output = spec.linear
-    for linear, roles in zip(inputs, products, strict=True):
+    for number, linear in enumerate(inputs):
+        roles = [role for role, product in products.items() if product == number]
         projections = [weights[f"{name}/{role}"] for role in roles]  # (H, D, width)
         joined = np.concatenate(projections).transpose(0, 2, 1)
         linear.weight = joined.reshape(-1, joined.shape[2])
@@ -201,8 +194,7 @@ def _bias(weights: Weights, name: str) -> np.ndarray:
 
 
 def _fill_feed_forward(spec: Any, weights: Weights, layer: str) -> None:
-    names = {"linear_0": "inner", "linear_0_noact": "linear", "linear_1": "outer"}
-    for ctranslate2_name, name in names.items():
+    for name, ctranslate2_name in FEED_FORWARD_PRODUCTS.items():
         dense = f"{layer}/feed_forward/{name}"
         if f"{dense}/kernel" in weights:
             linear = getattr(spec, ctranslate2_name)

@@ -9,7 +9,7 @@ import math
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import safetensors.numpy
@@ -18,15 +18,10 @@ from sentencepiece.sentencepiece_model_pb2 import ModelProto
 
 from tfk_transformer.config.model_options import TransformerConfig
 from tfk_transformer.constants import END_ID, PAD_ID, START_ID, UNKNOWN_ID
-from tfk_transformer.export.to_libraries.counterparts import (
-    M2M100,
-    MARIAN,
-    plain_attention,
-    unsupported_options,
-)
+from tfk_transformer.export.to_libraries import counterparts
 from tfk_transformer.importing.hugging_face import bart, model_folder, multilingual
 from tfk_transformer.importing.hugging_face.marian import MarianConfig
-from tfk_transformer.importing.hugging_face.multilingual import M2M100_LANGUAGES
+from tfk_transformer.importing.hugging_face.multilingual import M2M100_LANGUAGES, M2M100Config
 from tfk_transformer.importing.hugging_face.search_notes import generation_settings
 from tfk_transformer.importing.vocabulary import (
     END_PIECE,
@@ -34,6 +29,7 @@ from tfk_transformer.importing.vocabulary import (
     NEVER_PREDICTED,
     PAD_PIECE,
     UNKNOWN_PIECE,
+    WORD_MARK,
     Piece,
     is_tag,
 )
@@ -41,12 +37,20 @@ from tfk_transformer.pipelines.bundle import write_json
 from tfk_transformer.pipelines.translator import Translator
 
 SPECIAL_IDS = ("decoder_start_token_id", "eos_token_id", "pad_token_id")
-MARK = "\u2581"  # marks the start of a word
 FAIRSEQ_SPECIAL_IDS = (UNKNOWN_ID + 1, PAD_ID, END_ID, UNKNOWN_ID)  # of M2M100's rows 0 to 3
 FIRST_PIECE_ID = UNKNOWN_ID + 2  # the id of M2M100's row 4
 UNNAMED_PIECE = "<row {}>"  # of a row without a piece, see `importing.vocabulary.remap_vocabulary`
 
 Arrays = Mapping[str, np.ndarray]
+
+
+class Table(NamedTuple):
+    """The rows of M2M100's table."""
+
+    pieces: list[str]  # of the rows before the languages
+    language_set: str  # a key of `M2M100_LANGUAGES`
+    languages: dict[str, int]  # the row of each language's token
+    ids: list[int]  # this project's id of each row
 
 
 def write_marian(translator: Translator, folder: Path) -> None:
@@ -62,7 +66,7 @@ def write_marian(translator: Translator, folder: Path) -> None:
         (folder / name).write_bytes(model.SerializeToString())
         if separate or vocabulary == "vocab.json":
             write_json(folder / vocabulary, {piece: row for row, piece in enumerate(pieces)})
-    weights = plain_attention(translator.model)
+    weights = counterparts.plain_attention(translator.model)
     bias = weights.get("output/bias", np.zeros(config.target_vocab_size, "float32"))
     tables = {bart.SHARED_TABLE: weights["source_embedding/embeddings"]}
     if separate:
@@ -106,7 +110,7 @@ def write_marian(translator: Translator, folder: Path) -> None:
 
 def marian_problems(translator: Translator) -> list[str]:
     """Return the properties of a model and its tokenizers that MarianMT does not support."""
-    problems = unsupported_options(translator.model.config, MARIAN)
+    problems = counterparts.unsupported_options(translator.model.config, counterparts.MARIAN)
     if not isinstance(translator.model.config, TransformerConfig):
         return problems
     sides = _sides(translator)
@@ -122,7 +126,8 @@ def marian_problems(translator: Translator) -> list[str]:
                 f"the piece '{anywhere[0]}' of the {name} tokenizer (expected language "
                 "tokens only at the start of a word)"
             )
-    if translator.model.config.has_one_table and sides[0][1] != sides[1][1]:
+    (_, source_pieces), (_, target_pieces) = sides
+    if translator.model.config.has_one_table and source_pieces != target_pieces:
         problems.append(
             "tie_embeddings 'all' with tokenizers whose pieces differ (expected the same pieces on "
             "both sides)"
@@ -131,8 +136,9 @@ def marian_problems(translator: Translator) -> list[str]:
 
 
 def _sides(translator: Translator) -> list[tuple[ModelProto, list[str]]]:
-    """Return the SentencePiece model and the pieces by id of both sides, with MarianMT's names of
-    special and language tokens, which its tokenizer removes from a text before it is segmented.
+    """Return the SentencePiece model and the pieces by id of both sides, with MarianMT's names.
+
+    MarianMT's tokenizer removes language tokens from a text before the model segments it.
     """
     tokenizers = (translator.source_tokenizer, translator.target_tokenizer)
     models = [ModelProto.FromString(tokenizer.model) for tokenizer in tokenizers]
@@ -146,8 +152,8 @@ def _sides(translator: Translator) -> list[tuple[ModelProto, list[str]]]:
         spellings = {processor.normalize(tag): tag for tag in model.trainer_spec.control_symbols}
         names = [PAD_PIECE, start, END_PIECE, UNKNOWN_PIECE]
         for piece in model.pieces[UNKNOWN_ID + 1 :]:
-            if piece.piece.startswith(MARK) and is_tag(piece.piece.removeprefix(MARK)):
-                piece.piece = spellings.get(piece.piece, piece.piece.removeprefix(MARK))
+            if piece.piece.startswith(WORD_MARK) and is_tag(piece.piece.removeprefix(WORD_MARK)):
+                piece.piece = spellings.get(piece.piece, piece.piece.removeprefix(WORD_MARK))
                 piece.type = Piece.UNUSED
             names.append(piece.piece)
         sides.append((model, names))
@@ -160,20 +166,20 @@ def write_m2m100(translator: Translator, folder: Path) -> None:
     The translator is for two languages, with a `Transformer` in float32 without `m2m100_problems`.
     """
     _make_folder(folder, "M2M100", m2m100_problems(translator))
-    pieces, language_set, ids = _table(translator)
-    language_rows = range(len(pieces), len(pieces) + len(M2M100_LANGUAGES[language_set]))
+    table = _table(translator)
     config = translator.model.config
     max_length = config.max_length + 1  # the language token takes a position
     origin = translator.origin
-    target_row = language_rows[M2M100_LANGUAGES[language_set].index(origin["target_language"])]
+    target_row = table.languages[origin["target_language"]]
     (folder / multilingual.SENTENCEPIECE_FILE).write_bytes(translator.source_tokenizer.model)
-    write_json(folder / multilingual.VOCABULARY, {piece: row for row, piece in enumerate(pieces)})
-    weights = plain_attention(translator.model)
+    vocabulary = {piece: row for row, piece in enumerate(table.pieces)}
+    write_json(folder / multilingual.VOCABULARY, vocabulary)
+    weights = counterparts.plain_attention(translator.model)
     embeddings = weights["source_embedding/embeddings"]
-    rows = embeddings[ids]
+    rows = embeddings[table.ids]
     rows[target_row] = embeddings[START_ID]
     # Padding and languages are never predicted, as in this project.
-    never_predicted = [multilingual.FAIRSEQ_SPECIALS.index("<pad>"), *language_rows]
+    never_predicted = [multilingual.FAIRSEQ_SPECIALS.index("<pad>"), *table.languages.values()]
     _write_family_files(
         translator,
         folder,
@@ -181,7 +187,7 @@ def write_m2m100(translator: Translator, folder: Path) -> None:
             "architectures": ["M2M100ForConditionalGeneration"],
             "model_type": "m2m_100",
             "bos_token_id": multilingual.FAIRSEQ_SPECIALS.index("<s>"),
-            **multilingual.M2M100Config.from_transformer_config(config, len(ids)).model_dump(),
+            **M2M100Config.from_transformer_config(config, len(table.ids)).model_dump(),
         },
         generation={
             "bad_words_ids": [[row] for row in never_predicted],
@@ -189,7 +195,7 @@ def write_m2m100(translator: Translator, folder: Path) -> None:
             "max_length": max_length,
         },
         tokenizer_config={
-            "language_codes": language_set,
+            "language_codes": table.language_set,
             "tokenizer_class": "M2M100Tokenizer",
             "src_lang": origin["source_language"],
             "tgt_lang": origin["target_language"],
@@ -203,18 +209,19 @@ def m2m100_problems(translator: Translator) -> list[str]:
     """Return the properties of a model and its tokenizers that M2M100 does not support."""
     config = translator.model.config
     if not isinstance(config, TransformerConfig):
-        return unsupported_options(config, M2M100)
+        return counterparts.unsupported_options(config, counterparts.M2M100)
     # The table has a row for each language, so that any of them can be the source prefix.
-    problems = unsupported_options(config.replace(source_prefix=()), M2M100)
+    config = config.replace(source_prefix=())
+    problems = counterparts.unsupported_options(config, counterparts.M2M100)
     family = translator.origin.get("family", "this library")
     one_tokenizer = translator.source_tokenizer.model == translator.target_tokenizer.model
     if family != "M2M100" or not one_tokenizer:
         return [*problems, f"tokenizers of {family} (expected tokenizers of an imported M2M100)"]
-    _, language_set, _ = _table(translator)
+    table = _table(translator)
     codes = [translator.origin.get(f"{side}_language") for side in ("source", "target")]
-    if wrong := [code for code in codes if code not in M2M100_LANGUAGES[language_set]]:
+    if wrong := [code for code in codes if code not in table.languages]:
         names = ", ".join(map(str, wrong))
-        problems.append(f"languages {names} (expected languages of {language_set})")
+        problems.append(f"languages {names} (expected languages of {table.language_set})")
     bias = np.asarray(translator.model.named_weights["output/bias"])
     if np.any((bias != 0) & (bias > NEVER_PREDICTED / 2)):
         problems.append(
@@ -224,10 +231,7 @@ def m2m100_problems(translator: Translator) -> list[str]:
     return problems
 
 
-def _table(translator: Translator) -> tuple[list[str], str, list[int]]:
-    """Return the rows of M2M100's table: the pieces of the rows before the languages, the languages
-    as a key of `M2M100_LANGUAGES`, and this project's id of each row.
-    """
+def _table(translator: Translator) -> Table:
     proto = ModelProto.FromString(translator.source_tokenizer.model)
     pieces = [piece.piece for piece in proto.pieces]
     language_sets = [
@@ -243,7 +247,9 @@ def _table(translator: Translator) -> tuple[list[str], str, list[int]]:
     while end < len(pieces) and pieces[end] == UNNAMED_PIECE.format(end - offset):
         end += 1
     named = [*multilingual.FAIRSEQ_SPECIALS, *pieces[FIRST_PIECE_ID:first_language]]
-    return named, language_set, [*FAIRSEQ_SPECIAL_IDS, *range(FIRST_PIECE_ID, end)]
+    languages = {code: row for row, code in enumerate(codes, start=len(named))}
+    ids = [*FAIRSEQ_SPECIAL_IDS, *range(FIRST_PIECE_ID, end)]
+    return Table(named, language_set, languages, ids)
 
 
 def _make_folder(folder: Path, family: str, problems: list[str]) -> None:

@@ -49,12 +49,13 @@ def from_tensorflow(function: "ConcreteFunction") -> ir.Model:
                 input_names=inputs,
                 output_names=outputs,
                 tensors_to_rename=tensor_names_from_structed(function, inputs, outputs),
-                custom_op_handlers={"SelectV2": (_convert, []), "PyFuncStateless": (_convert, [])},
+                custom_op_handlers=dict.fromkeys(("SelectV2", "PyFuncStateless"), (_rename, [])),
             )
             return ir.from_proto(converted.make_model("tfk_transformer"))
 
 
-def _convert(context: "Graph", node: "Node", name: str, arguments: list[object]) -> "Node":
+def _rename(context: "Graph", node: "Node", name: str, arguments: list[object]) -> "Node":
+    """Make SelectV2 a Where, and a node that represents layers the operator of its layers."""
     if node.type == "SelectV2":
         # tf2onnx writes six nodes that multiply by 0 and 1, which turns an infinity into a NaN.
         node.type, node.domain = "Where", ""

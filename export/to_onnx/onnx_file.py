@@ -86,9 +86,8 @@ class OnnxFiles:
         entry = onnx.StringStringEntryProto(key=METADATA, value=text)
         content = onnx.ModelProto(metadata_props=[entry]).SerializeToString()
         for path, graph_bytes in self._graph_bytes.items():
-            with path.open("r+b") as file:
-                file.truncate(graph_bytes)
-                file.seek(0, os.SEEK_END)
+            os.truncate(path, graph_bytes)
+            with path.open("ab") as file:
                 file.write(content)
 
 

@@ -25,12 +25,7 @@ from tfk_transformer.export.to_onnx.templates import expansion
 from tfk_transformer.export.to_onnx.templates.expansion import ints, mean
 from tfk_transformer.export.to_onnx.traced_layers import insert_traced_layers
 from tfk_transformer.inference import signatures
-from tfk_transformer.inference.signatures import (
-    Signature,
-    TensorSignature,
-    cache_shapes,
-    memory_shapes,
-)
+from tfk_transformer.inference.signatures import Signature, TensorSignature
 from tfk_transformer.models.configured_model import ConfiguredModel
 from tfk_transformer.models.token_model import TokenModel
 from tfk_transformer.pipelines.text_classifier import TextClassifier
@@ -80,11 +75,10 @@ def score_graph(translator: Translator, traced: bool = False) -> ir.Model:
     """
     outer = _expand("score", translator)
     model = _add_layers(outer, "score", signatures.SCORE_AND_ATTEND, translator.model, traced)
-    tokenizers = {
-        onnx_runtime.SOURCE_TOKENIZER: translator.source_tokenizer,
-        onnx_runtime.TARGET_TOKENIZER: translator.target_tokenizer,
-    }
-    for name, tokenizer in tokenizers.items():
+    for name, tokenizer in (
+        (onnx_runtime.SOURCE_TOKENIZER, translator.source_tokenizer),
+        (onnx_runtime.TARGET_TOKENIZER, translator.target_tokenizer),
+    ):
         model.metadata_props[name] = base64.b64encode(tokenizer.model).decode()
     return model
 
@@ -106,7 +100,8 @@ def classify_graph(probabilities: ir.Model, classifier: TextClassifier) -> ir.Mo
     model, op = _add_tokenizer(probabilities, "classify", classifier.tokenizer)
     outputs = model.graph.outputs
     results = [*text_operators.write_best_label(op, outputs[0], classifier.labels), outputs[0]]
-    outputs[:] = map(_declare, results, signatures.CLASSIFY_TEXT.outputs)
+    outputs.clear()
+    outputs.extend(map(_declare, results, signatures.CLASSIFY_TEXT.outputs))
     model.graph.sort()
     NameFixPass()(model)  # names that no loop body has
     return model
@@ -141,8 +136,8 @@ def step_graphs(translator: Translator, traced: bool = False) -> dict[str, ir.Mo
 def _step_graph(signature: Signature, translator: Translator) -> ir.Model:
     config = translator.model.config
     inputs = {tensor.name: _declare(Value(), tensor) for tensor in signature.inputs}
-    cache = [inputs[name] for name in cache_shapes(config)]
-    layers = iter(memory_shapes(config))
+    cache = [inputs[name] for name in signatures.cache_shapes(config)]
+    layers = iter(signatures.memory_shapes(config))
     memory = []
     for member in config.members if "source_mask" in inputs else ():
         names = itertools.islice(layers, 2 * member.decoder_layers)

@@ -1,7 +1,6 @@
 """Rewrite converted graphs, with onnx-ir."""
 
 import itertools
-from collections.abc import Iterator
 
 import numpy as np
 import onnx_ir as ir
@@ -81,21 +80,14 @@ def _hoist_nodes(graph: ir.Graph) -> None:
         for body in bodies(loop):
             _hoist_nodes(body)
         if loop.op_type == "Loop":
-            graphs = list(_with_branches(loop.attributes["body"].as_graph()))
+            body = loop.attributes["body"].as_graph()
+            graphs = [body, *body.subgraphs()]
             for node in list(itertools.chain.from_iterable(graphs)):
                 if bodies(node) or node.outputs[0].is_graph_output() or _repeats_weights(node):
                     continue
                 if not any(value is not None and value.graph in graphs for value in node.inputs):
                     node.graph.remove(node)
                     graph.insert_before(loop, node)
-
-
-def _with_branches(body: ir.Graph) -> Iterator[ir.Graph]:
-    """Yield a body and its branches, outer branches before inner branches."""
-    yield body
-    for node in body:
-        for branch in bodies(node) if node.op_type == "If" else ():
-            yield from _with_branches(branch)
 
 
 def _move_into_branches(graph: ir.Graph) -> None:
@@ -163,12 +155,9 @@ def _copy_outputs_that_branches_read(graph: ir.Graph) -> None:
         body = loop.attributes["body"].as_graph()
         for i, value in enumerate(body.outputs):
             if any(reader.graph is not body for reader, _ in value.uses()):
-                copy = ir.node("Identity", [value])
-                copy.outputs[0].name = f"{value.name}/copy"
-                copy.outputs[0].type = value.type
-                copy.outputs[0].shape = value.shape
-                body.append(copy)
-                body.outputs[i] = copy.outputs[0]
+                copy = ir.Value(name=f"{value.name}/copy", type=value.type, shape=value.shape)
+                body.append(ir.node("Identity", [value], outputs=[copy]))
+                body.outputs[i] = copy
 
 
 def _shorten_names(graph: ir.Graph) -> None:

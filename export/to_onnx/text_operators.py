@@ -119,9 +119,7 @@ def _shifted(op: tape.Tape, values: Value, offset: int, shape: Value, axis: Valu
 
 
 def _sequence_bounds(value: int) -> tuple[int, ...]:
-    """Return the length of the UTF-8 sequence that begins with a byte, or 0, and the lowest and the
-    highest value of each of the next three bytes. Value 0 stands for all other pieces.
-    """
+    """Return the length of the sequence of a first byte, or 0, and the bounds of the next bytes."""
     length = next((n for first, n in FIRST_BYTES if value >= first), 0)
     bounds = [(0x80, 0xBF) if offset < length else (0, 0xFF) for offset in (1, 2, 3)]
     if value in SECOND_BYTES:

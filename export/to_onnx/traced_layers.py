@@ -16,14 +16,7 @@ from tfk_transformer.array_types import Tensor
 from tfk_transformer.export.to_onnx import conversion
 from tfk_transformer.export.to_onnx.conversion import DOMAIN, MEMBER, from_tensorflow
 from tfk_transformer.inference import signatures
-from tfk_transformer.inference.signatures import (
-    SOURCE_IDS,
-    TARGET_IDS,
-    Signature,
-    TensorSignature,
-    cache_shapes,
-    memory_shapes,
-)
+from tfk_transformer.inference.signatures import Signature, TensorSignature
 from tfk_transformer.search.decoder_step import StepFunctions, tensors_by_name
 from tfk_transformer.search.signature_functions import Body, tf_function
 
@@ -133,9 +126,10 @@ def _step(member: Any, inputs: int) -> Function:
         cache = tensors_by_name("next_cache", [step.cache])
         return {"logits": logits, "attention": step.attention, **cache}
 
-    tensors = signatures.float32_tensors({**cache_shapes(config), **memory_shapes(config)})
-    read = (*STEP_INPUTS, *tensors, CANDIDATES)[:inputs]
-    return body, Signature(read, _outputs("logits", "attention", *cache_shapes(config, "next_")))
+    shapes = signatures.cache_shapes(config) | signatures.memory_shapes(config)
+    read = (*STEP_INPUTS, *signatures.float32_tensors(shapes), CANDIDATES)[:inputs]
+    next_cache = signatures.cache_shapes(config, "next_")
+    return body, Signature(read, _outputs("logits", "attention", *next_cache))
 
 
 def _decode(member: Any, inputs: int) -> Function:
@@ -146,7 +140,24 @@ def _decode(member: Any, inputs: int) -> Function:
         return {"output": decoded.output, **dict(zip(names, weights, strict=True))}
 
     names = [f"weights_{i}" for i in range(member.config.decoder_layers)]
-    return body, Signature((TARGET_IDS, SOURCE_IDS)[:inputs], _outputs("output", *names))
+    read = (signatures.TARGET_IDS, signatures.SOURCE_IDS)[:inputs]
+    return body, Signature(read, _outputs("output", *names))
+
+
+def _read(member: Any, inputs: int) -> Function:
+    memory = _outputs(*signatures.memory_shapes(member.config))
+    return StepFunctions(member).encode, Signature((signatures.SOURCE_IDS,), memory)
+
+
+def _logits(member: Any, inputs: int) -> Function:
+    output = TensorSignature("output", "float32", ("N", "T", member.config.model_dim))
+    signature = Signature((output,), _outputs("logits"))
+    return lambda output: {"logits": member.logits(output)}, signature
+
+
+def _classify(member: Any, inputs: int) -> Function:
+    signature = Signature((signatures.SOURCE_IDS,), _outputs("logits"))
+    return lambda source_ids: {"logits": member(source_ids, training=False)}, signature
 
 
 def _outputs(*names: str) -> tuple[TensorSignature, ...]:
@@ -155,21 +166,9 @@ def _outputs(*names: str) -> tuple[TensorSignature, ...]:
 
 # For each operator, from a member and the number of inputs to the function that is converted.
 FUNCTIONS: dict[str, Callable[[Any, int], Function]] = {
-    conversion.READ: lambda member, inputs: (
-        StepFunctions(member).encode,
-        Signature((SOURCE_IDS,), _outputs(*memory_shapes(member.config))),
-    ),
+    conversion.READ: _read,
     conversion.STEP: _step,
     conversion.DECODE: _decode,
-    conversion.LOGITS: lambda member, inputs: (
-        lambda output: {"logits": member.logits(output)},
-        Signature(
-            (TensorSignature("output", "float32", ("N", "T", member.config.model_dim)),),
-            _outputs("logits"),
-        ),
-    ),
-    conversion.CLASSIFY_OPERATOR: lambda member, inputs: (
-        lambda source_ids: {"logits": member(source_ids, training=False)},
-        Signature((SOURCE_IDS,), _outputs("logits")),
-    ),
+    conversion.LOGITS: _logits,
+    conversion.CLASSIFY_OPERATOR: _classify,
 }

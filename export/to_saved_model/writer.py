@@ -1,6 +1,4 @@
-"""Write SavedModels from strings to strings, with operators of TensorFlow and TensorFlow Text, and
-the requests that warm them up.
-"""
+"""Write SavedModels from strings to strings, and the requests that warm them up."""
 
 import contextlib
 import functools

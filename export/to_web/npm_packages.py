@@ -44,10 +44,8 @@ export const webAssembly = {
 
 
 def find_packages(node_modules: str | os.PathLike[str] | None = None) -> Path:
-    """Return the folder that has the npm packages in the tested versions: `node_modules`, or the
-    first of `DEFAULT_FOLDERS`. Without it, the error has the command that installs them.
-    """
-    folders = [Path(node_modules)] if node_modules is not None else list(DEFAULT_FOLDERS)
+    """Return `node_modules`, or a default folder, that has the npm packages in tested versions."""
+    folders = DEFAULT_FOLDERS if node_modules is None else [Path(node_modules)]
     for folder in folders:
         if all(_installed_version(folder / name) == VERSIONS[name] for name in VERSIONS):
             return folder

@@ -6,7 +6,6 @@ the list of files that the page caches for offline use.
 
 import hashlib
 import json
-import re
 import shutil
 import subprocess
 import tempfile
@@ -23,6 +22,7 @@ from tfk_transformer.export.expected_results import ExpectedResults
 from tfk_transformer.export.formats import RESULTS, WEB_SOURCES, load_writer
 from tfk_transformer.export.parity import Figures
 from tfk_transformer.export.to_web.npm_packages import copy_packages
+from tfk_transformer.formats.lines import ANY_LINE_END
 from tfk_transformer.pipelines.bundle import SOURCE_TOKENIZER, TARGET_TOKENIZER, write_json
 from tfk_transformer.pipelines.translator import Translator
 from tfk_transformer.text.calibration import calibration_metadata
@@ -35,10 +35,9 @@ OFFLINE_LIST = "files.js"
 # The file that translates in a page, by the format that the page is made from.
 SEARCH_FILES = {
     "onnx": file_names.GENERATE_FILE,
-    "onnx_int8": file_names.with_profile(file_names.GENERATE_FILE, "int8"),
+    "onnx_int8": file_names.GENERATE_INT8_FILE,
 }
 SCORING = "onnx"  # the format with `score.onnx`, which returns the attention
-LINE_BREAK = re.compile("[\n\v\f\r\x1c-\x1e\x85\u2028\u2029]")  # Node reads one text per line
 # The ONNX file of a larger model has a second file, which JavaScript cannot read.
 MAX_WEB_PARAMETERS = 500_000_000
 MIN_NODE_VERSION = 18
@@ -101,8 +100,9 @@ def write_web_page(
     node_modules: Path,
     figures: Figures,
 ) -> None:
-    """Write a web folder with copies of two ONNX files over ids: `search` translates, and `score`
-    gives the attention that the page shows. `figures` are their parity figures.
+    """Write a web folder with copies of two ONNX files over ids, which have these parity figures.
+
+    `search` translates, and `score` gives the attention that the page shows.
     """
     shutil.copytree(PAGE_FILES, folder)
     copy_packages(node_modules, folder / RUNTIME_FOLDER)
@@ -179,7 +179,8 @@ def _translations(expected: ExpectedResults, exact: bool) -> tuple[list[str], li
         texts = expected.short_texts
         ids = expected.greedy[expected.fitting].tolist()
         translations = expected.translator.target_tokenizer.decode(ids)
-    rows = [row for row, text in enumerate(texts) if not LINE_BREAK.search(text)]
+    # Node reads one text per line.
+    rows = [row for row, text in enumerate(texts) if not ANY_LINE_END.search(text)]
     return [texts[row] for row in rows], [translations[row] for row in rows]
 
 
@@ -190,8 +191,7 @@ def check_in_node(
     exact: bool,
     search: Mapping[str, Any] = MappingProxyType({}),
 ) -> Figures | None:
-    """Compare the translations of a folder in Node with the model's, and return the figures; None
-    if Node is not installed, or too old for the folder.
+    """Compare the translations of a folder in Node with the model's; None without a recent Node.
 
     If `exact`, the translations must equal the model's, which are of greedy search. With 8-bit
     weights, they must only agree as closely as the translations of the ONNX file.

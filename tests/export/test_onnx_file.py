@@ -12,7 +12,7 @@ from tfk_transformer.export.inspection import inspect
 from tfk_transformer.export.parity import probe_ids
 from tfk_transformer.export.runtime import sessions
 from tfk_transformer.export.runtime.onnx_runtime import OnnxTranslator
-from tfk_transformer.export.runtime.sessions import METADATA, OnnxFile, open_session, read_metadata
+from tfk_transformer.export.runtime.sessions import METADATA, OnnxFile, open_session
 from tfk_transformer.export.to_onnx.conversion import quietly
 from tfk_transformer.export.to_onnx.onnx_file import MAX_INLINE_BYTES, OnnxFiles
 from tfk_transformer.export.to_onnx.onnx_models import generate_graph
@@ -123,7 +123,9 @@ def test_metadata_is_appended_to_file(models, translator, tmp_path, monkeypatch)
         onnx.checker.check_model(tmp_path / name) if name == "generate.onnx" else None
         metadata = [entry.key for entry in onnx.load(tmp_path / name).metadata_props]
         assert metadata.count(METADATA) == 1 and len(set(metadata)) == len(metadata)
-        read = read_metadata(open_session(tmp_path / name, text_operators=True), name)
+        file = OnnxFile(tmp_path / name, text_operators=True)
+        file.session(1, small=True)
+        read = file.metadata
         assert read["parity"] == {"ids": "equal"} == inspect(tmp_path / name)["parity"]
         assert read["search"]["max_length"]["default"] == 32 and read[
             "config"

@@ -15,7 +15,7 @@ from tfk_transformer.models.language_model import LanguageModel
 from tfk_transformer.pipelines.text_classifier import TextClassifier
 from tfk_transformer.pipelines.translator import Translator
 from tfk_transformer.tokenizers.subword_tokenizer import SubwordTokenizer
-from tfk_transformer.training.data_cache import DataCache
+from tfk_transformer.training.data import DataCache
 from tfk_transformer.training.distribution import Team
 from tfk_transformer.training.fine_tuning import load_start
 from tfk_transformer.training.recipe import Recipe

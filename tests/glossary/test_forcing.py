@@ -4,6 +4,7 @@ import pytest
 
 from tfk_transformer.text.glossary import (
     Candidate,
+    ScoredCandidate,
     candidates,
     leftmost_candidate,
     missing_terms,
@@ -49,10 +50,10 @@ def test_term_is_tried_at_each_place():
 
 
 def test_best_place_of_first_term():
-    scores = {
-        Candidate("b", 9, "…b"): -1.0,
-        Candidate("b", 2, "…b"): -3.0,
-        Candidate("a", 0, "…a"): -9.0,
-        Candidate("a", 4, "…a"): -2.0,
-    }
-    assert leftmost_candidate(scores) == Candidate("a", 4, "…a")
+    tried = [
+        ScoredCandidate(Candidate("b", 9, "…b"), "b late", -1.0),
+        ScoredCandidate(Candidate("b", 2, "…b"), "b early", -3.0),
+        ScoredCandidate(Candidate("a", 0, "…a"), "a early", -9.0),
+        ScoredCandidate(Candidate("a", 4, "…a"), "a right", -2.0),
+    ]
+    assert leftmost_candidate(tried).translation == "a right"

@@ -17,7 +17,7 @@ from tfk_transformer.text.outcome import (
     results_of,
     too_long,
 )
-from tfk_transformer.text.results import Classification
+from tfk_transformer.text.results import Classification, ScoredTarget
 
 NAN = float("nan")
 
@@ -94,6 +94,7 @@ def test_long_pairs_leave_other_results():
         tokenizers = SimpleNamespace(
             source_tokenizer=SimpleNamespace(encode=lambda texts: [[1] * len(t) for t in texts]),
             target_tokenizer=SimpleNamespace(encode=lambda texts: [[1] * len(t) for t in texts]),
+            details=lambda *arrays: {"tokens": [], "token_log_probs": []},
         )
 
         def require(self, argument, *names):
@@ -104,20 +105,14 @@ def test_long_pairs_leave_other_results():
             sums = np.where(long, NAN, -np.count_nonzero(inputs["target_ids"], axis=1))
             return {"token_log_probs": inputs["target_ids"], "log_probability": sums}
 
-    outcomes = score_pairs(
-        Runtime(),
-        ["a", "bbb", "c"],
-        ["eins", "zwei", "drei11"],
-        2,
-        lambda target, *row: (target, row[0]),
-    )
+    outcomes = score_pairs(Runtime(), ["a", "bbb", "c"], ["eins", "zwei", "drei11"], 2)
     assert outcomes == [
-        ("eins", -5),
+        ScoredTarget("eins", -5, [], []),
         Refused(
             "texts",
             "expected at most 5 tokens per side, got more in this pair; split it into sentences.",
         ),
-        ("drei11", -7),
+        ScoredTarget("drei11", -7, [], []),
     ]
 
 

@@ -46,6 +46,15 @@ def test_bundle_gives_all_attention(found, translator):
     assert np.triu(found.decoder.weights[0, 0], 1).max() < 1e-6  # nothing of what comes later
 
 
+def test_selected_heads_have_titles_and_a_layer(found):
+    selected = found.cross.select(layer=1, head=2)
+    assert (selected.titles, selected.layer) == (["head 2"], "layer 1 of 2")
+    np.testing.assert_array_equal(selected.weights, found.cross.weights[:1, 1])
+    mean = found.cross.select(mean=True)
+    assert (mean.titles, mean.layer) == (["mean of all heads"], "mean of 2 layers")
+    np.testing.assert_allclose(mean.weights[0], found.cross.weights.mean(axis=(0, 1)))
+
+
 def test_weights_match_the_model(found, translator):
     ids = [
         translator.source_tokenizer.encode([SOURCE])[0] + [2],

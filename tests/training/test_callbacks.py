@@ -9,8 +9,13 @@ from number_files import write_number_files
 from rich.console import Console
 
 from tfk_transformer.pipelines.translator import Translator
-from tfk_transformer.training.callbacks import moving_averages
-from tfk_transformer.training.history import EpochLines, History, ProgressBar, duration
+from tfk_transformer.training.callbacks import (
+    EpochLines,
+    History,
+    ProgressBar,
+    duration,
+    moving_averages,
+)
 from tfk_transformer.training.recipe import Recipe
 from tfk_transformer.training.trainer import train
 

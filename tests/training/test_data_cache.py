@@ -6,7 +6,7 @@ import pytest
 from tfk_transformer.data.batches import JoinedBatches, Share, TokenBatches
 from tfk_transformer.datasets import Pair, Source, load
 from tfk_transformer.tokenizers.subword_tokenizer import SubwordTokenizer
-from tfk_transformer.training.data_cache import CachedSource, DataCache
+from tfk_transformer.training.data import CachedSource, DataCache
 from tfk_transformer.training.recipe import Recipe
 
 

@@ -1,4 +1,4 @@
-from tfk_transformer.training.history import History
+from tfk_transformer.training.callbacks import History
 
 ROWS = [
     {"val_loss": 3.0},

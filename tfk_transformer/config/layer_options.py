@@ -83,7 +83,9 @@ class LayerOptions(Record):
     )
     @classmethod
     def _name_all_or_none(cls, value: object) -> object:
-        return (ROLES if value else ()) if isinstance(value, bool) else value
+        if isinstance(value, bool):
+            return ROLES if value else ()
+        return value
 
     @field_validator("attention_bias")
     @classmethod

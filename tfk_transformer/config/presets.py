@@ -9,18 +9,8 @@ _SIZES = {
     "base": (512, 2048, 8, 6, 0.1),
     "big": (1024, 4096, 16, 6, 0.3),
 }
-PRESETS: dict[str, dict[str, Any]] = {
-    name: {
-        "model_dim": model_dim,
-        "ff_dim": ff_dim,
-        "num_heads": num_heads,
-        "encoder_layers": layers,
-        "decoder_layers": layers,
-        "dropout": dropout,
-    }
-    for name, (model_dim, ff_dim, num_heads, layers, dropout) in _SIZES.items()
-}
-_BASE = {
+# What the compared Transformers have in common, except where they replace it.
+_COMMON = {
     "model_dim": 512,
     "num_heads": 8,
     "encoder_layers": 6,
@@ -28,9 +18,20 @@ _BASE = {
     "dropout": 0.1,
     "tie_embeddings": "none",
 }
-PRESETS |= {
+PRESETS: dict[str, dict[str, Any]] = {
+    **{
+        name: {
+            "model_dim": model_dim,
+            "ff_dim": ff_dim,
+            "num_heads": num_heads,
+            "encoder_layers": layers,
+            "decoder_layers": layers,
+            "dropout": dropout,
+        }
+        for name, (model_dim, ff_dim, num_heads, layers, dropout) in _SIZES.items()
+    },
     "yet_another_explanation": {
-        **_BASE,
+        **_COMMON,
         "ff_dim": 512,
         "encoder_layers": 3,
         "decoder_layers": 3,
@@ -45,7 +46,7 @@ PRESETS |= {
         "output_bias": True,
     },
     "from_zero": {
-        **_BASE,
+        **_COMMON,
         "key_dim": 512,
         "value_dim": 512,
         "ff_dim": 2048,
@@ -58,14 +59,14 @@ PRESETS |= {
         "output": "probabilities",
     },
     "step_by_step": {
-        **_BASE,
+        **_COMMON,
         "ff_dim": 2048,
         "norm": "post",
         "scale_embeddings": False,
         "output_bias": True,
     },
     "transformer_details": {
-        **_BASE,
+        **_COMMON,
         "key_dim": 64,
         "value_dim": 64,
         "ff_dim": 2048,
@@ -75,7 +76,7 @@ PRESETS |= {
         "dropout": 0.0,
     },
     "from_scratch_pytorch": {
-        **_BASE,
+        **_COMMON,
         "ff_expansion": 4,
         "shared_projections": True,
         "attention_bias": ["output"],

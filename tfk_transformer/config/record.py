@@ -17,7 +17,10 @@ MAX_ENTRIES = 10_000  # of a record or of one of its values; pydantic keeps an e
 
 
 class Record(BaseModel):
-    """Base class of frozen configurations, which report all problems in one `ValueError`."""
+    """Base class of all configurations.
+
+    Records are frozen, refuse unknown keys, and report all problems in one `ValueError`.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
     # Whether an error proposes the nearest value. In a file that another program wrote, a value is

@@ -1,6 +1,7 @@
-"""Search settings. Each is declared once, as a field of `SearchSettings`: validation, options of
-commands, inputs of exported files and the rules in their metadata follow. Importing this module
-needs only the standard library.
+"""Search settings, each of which is declared once, as a field of `SearchSettings`.
+
+Validation, options of commands, inputs of exported files and the rules in their metadata follow
+from the fields. Importing this module needs only the standard library.
 """
 
 import dataclasses
@@ -193,7 +194,7 @@ def length_penalty(length: Any, alpha: Any, form: tuple[Any, Any] = PENALTY_FORM
 def search_defaults(max_length: int | None = None) -> SearchSettings:
     """Return the default search settings of a model with a limit in tokens, or without one."""
     default = SearchSettings.max_length
-    return SearchSettings(max_length=min(default, max_length or default))
+    return SearchSettings(max_length=default if max_length is None else min(max_length, default))
 
 
 def setting_rules(
@@ -248,8 +249,9 @@ def check_defaults(search: Mapping[str, Any], max_length: int, vocab_size: int) 
 
 
 def setting_numbers(values: Mapping[str, Any], rules: Rules) -> dict[str, int | float]:
-    """Return settings as exported files and TensorFlow functions take them: one of several values
-    is its index in the rules, False is 0, and True is 1.
+    """Return settings as exported files and TensorFlow functions take them.
+
+    False is 0, True is 1, and one of several values is its index in the rules.
     """
     numbers: dict[str, Any] = {}
     for name, value in values.items():

@@ -1,5 +1,6 @@
-"""The rules of a setting, which are keywords of JSON schema: an "integer" or "number" with bounds,
-a "boolean", or an "enum" of strings, False or True.
+"""The rules of a setting, which are keywords of JSON schema.
+
+They allow an "integer" or "number" within bounds, a "boolean", or an "enum": strings, False, True.
 """
 
 import json

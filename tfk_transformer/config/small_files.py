@@ -1,5 +1,6 @@
-"""Read small files whole, and parse JSON, with the standard library only. A file that is too large
-for its type is refused, so that a file from an unknown source does not fill the memory.
+"""Read small files whole, and parse JSON, with the standard library only.
+
+A file that is too large is refused before it is read, so that it does not fill the memory.
 """
 
 import json
@@ -30,6 +31,7 @@ def read_small_text(
     path: FilePath, max_bytes: int = MAX_CONFIG_BYTES, errors: str = "strict"
 ) -> str:
     """Return the text of a UTF-8 file, without a byte order mark, and with line feeds as line ends.
+
     `errors` is the handler for bytes that are not UTF-8, which raise a ValueError by default.
     """
     content = read_small_file(path, max_bytes)

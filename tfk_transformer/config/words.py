@@ -36,8 +36,9 @@ def nearest(word: str, names: Iterable[str]) -> str:
 
 
 def unknown_names(argument: str, unknown: Sequence[str], names: Iterable[str]) -> str:
-    """Return the message for unknown names, with the closest valid name for each one, or with all
-    valid names if one has no close name.
+    """Return the message for unknown names.
+
+    It has the closest valid name for each one, or all valid names if one has no close name.
     """
     names, got = list(names), list(map(shorten, unknown))
     hints = [nearest(name, names) for name in unknown]

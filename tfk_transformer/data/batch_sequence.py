@@ -1,19 +1,28 @@
 """Batches as a `keras.utils.PyDataset`, for backends without TensorFlow."""
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any, Protocol
 
 import keras
 
 from tfk_transformer.data.bucketing import Batch
 
-if TYPE_CHECKING:
-    from tfk_transformer.data.batches import TokenBatches
+
+class Epochs(Protocol):
+    """The part of `TokenBatches` that a sequence reads; `TokenBatches` imports this module."""
+
+    epoch: int  # the number of the next epoch
+
+    def __len__(self) -> int: ...
+
+    def batches(self, epoch: int, first: int = 0) -> Iterator[Batch]:
+        """Yield the batches of an epoch, from the batch with the index `first`."""
 
 
 class BatchSequence(keras.utils.PyDataset):
     """The batches of a `TokenBatches`, one epoch after the other."""
 
-    def __init__(self, batches: "TokenBatches", **kwargs: Any):
+    def __init__(self, batches: Epochs, **kwargs: Any):
         super().__init__(**kwargs)
         self.source = batches
         self._epoch = batches.epoch

@@ -1,7 +1,4 @@
-"""Batches of text pairs for `model.fit`, within a budget of tokens.
-
-The order depends only on a seed and the number of the pass.
-"""
+"""Batches of text pairs for `model.fit`, within a budget of tokens."""
 
 import hashlib
 import itertools
@@ -14,15 +11,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 import numpy as np
 
 from tfk_transformer.constants import END_ID, START_ID
-from tfk_transformer.data.bucketing import (
-    Batch,
-    Share,
-    Survey,
-    bucket_lengths,
-    plan,
-    plan_few_shapes,
-    round_up,
-)
+from tfk_transformer.data import bucketing
+from tfk_transformer.data.bucketing import Batch, Share, Survey
 from tfk_transformer.data.encoding import Ids, PairCache, Rows, Shard, TextEncoder, join_shards
 from tfk_transformer.datasets import Report, Source, load
 
@@ -118,7 +108,7 @@ class TokenBatches:
         self.share = share or Share()
         self.copies = copies
         self.epoch = 0  # the number of the next epoch
-        self.lengths = bucket_lengths(max_length)
+        self.lengths = bucketing.bucket_lengths(max_length)
         self._survey: Survey | None = None
         self._tokenizers = (source_tokenizer, target_tokenizer)
         self._sampling = sampling
@@ -173,7 +163,6 @@ class TokenBatches:
                 yield from self._predictions(model, shard)
 
     def _predictions(self, model: "keras.Model", shard: Shard) -> Iterator[np.ndarray]:
-        """Return the prediction for each pair of a shard, in its order."""
         lengths = self._input_lengths(*(side.lengths for side in shard))[-1]
         predictions: dict[int, np.ndarray] = {}
         for indices, rows, widths in self._plan(shard, None):
@@ -283,11 +272,7 @@ class TokenBatches:
         chunks = iter(lambda: list(itertools.islice(pairs, CHUNK_SIZE)), [])
         for number, chunk in enumerate(chunks):
             texts = ([pair.source for pair in chunk], [pair.target for pair in chunk])
-            seeds = (
-                np.random.SeedSequence((seed, number)).generate_state(2).tolist()
-                if self._sampling
-                else (0, 0)
-            )
+            seeds = np.random.SeedSequence((seed, number)).generate_state(2).tolist()
             source_ids, target_ids = (
                 tokenizer.encode(side, self._sampling, side_seed)
                 for tokenizer, side, side_seed in zip(self._tokenizers, texts, seeds, strict=True)
@@ -308,12 +293,12 @@ class TokenBatches:
     ) -> Iterator[Shard]:
         """Yield all pairs in the order of the data; `random` seeds the subword sampling."""
         seed = 0 if random is None else int(random.integers(2**31))
-        chunks = (tuple(map(Rows.of, sides)) for sides in self._chunks(report, seed))
-        while parts := list(itertools.islice(chunks, SHARD_SIZE // CHUNK_SIZE)):
+        chunks = self._chunks(report, seed)
+        shards = ((Rows.of(sources), Rows.of(targets)) for sources, targets in chunks)
+        while parts := list(itertools.islice(shards, SHARD_SIZE // CHUNK_SIZE)):
             yield join_shards(parts)
 
     def _pass(self, number: int) -> Iterator[Batch]:
-        """Yield the batches of one pass over the data."""
         random = np.random.default_rng((self.seed, number))
         for shard in self._buffers(None, random):
             for indices, rows, widths in self._plan(shard, random if self.shuffle else None):
@@ -322,7 +307,7 @@ class TokenBatches:
                 yield self._batch(shard, repeated, (part.stop - part.start) * self.copies, widths)
 
     def _buffers(self, report: Report | None, random: np.random.Generator) -> Iterator[Shard]:
-        """Yield the pairs of a pass in buffers. The pairs of a buffer are shuffled together."""
+        """Yield the pairs of a pass in buffers, which are shuffled one by one."""
         buffer: list[Shard] = []
         for shard in self._shards(report, random if self.shuffle else None):
             buffer.append(shard)
@@ -335,8 +320,7 @@ class TokenBatches:
     def _input_lengths(self, source: Length, target: Length) -> tuple[Length, ...]:
         """Return the length of a pair in each of the model's inputs, without padding.
 
-        The source counts with its end token, the target with start and end tokens. Arrays are the
-        lengths of several pairs, (N,).
+        The source counts with its end token, the target with start and end tokens.
         """
         return source, target - 1
 
@@ -351,9 +335,11 @@ class TokenBatches:
         """Yield for each batch the indices of its pairs, its rows, and the widths of its inputs."""
         lengths = self._input_lengths(*(side.lengths for side in shard))
         batches = (
-            plan_few_shapes(np.maximum.reduce(lengths), self.lengths, self.batch_tokens, random)
+            bucketing.plan_few_shapes(
+                np.maximum.reduce(lengths), self.lengths, self.batch_tokens, random
+            )
             if self.few_shapes
-            else plan(lengths, self.batch_tokens, random)
+            else bucketing.plan(lengths, self.batch_tokens, random)
         )
         for indices in batches:
             widths = [int(side[indices].max()) for side in lengths]
@@ -362,7 +348,7 @@ class TokenBatches:
                 width = next(length for length in self.lengths if length >= max(widths))
                 widths = [width] * len(widths)
                 rows = self.batch_tokens // width
-            yield indices, round_up(rows, self.share.devices), widths
+            yield indices, bucketing.round_up(rows, self.share.devices), widths
 
     def _batch(self, shard: Shard, indices: np.ndarray, rows: int, widths: Sequence[int]) -> Batch:
         """Return the pairs at `indices` as a batch. Rows of zeros fill it up to `rows`."""

@@ -48,7 +48,7 @@ class Share(NamedTuple):
 
 
 def bucket_lengths(max_length: int) -> list[int]:
-    """Return the lengths to pad to: 8, 10, 12, then each about a fifth longer."""
+    """Return the lengths to pad to: 8, 10, 12, then each about a fifth longer, up to a maximum."""
     lengths = [min(8, max_length)]
     while lengths[-1] < max_length:
         longer = max(lengths[-1] + 2, lengths[-1] * 6 // 5)
@@ -92,7 +92,7 @@ def plan_few_shapes(
     """Group pairs of the same bucket into batches of at most `budget // bucket` pairs; see `plan`.
 
     `lengths` (N,) are those of the longer side of each pair, and `buckets` the lengths to pad to,
-    ascending.
+    ascending, up to at least `max(lengths)`.
     """
     batches: list[np.ndarray] = []
     bucket_of_pair = np.searchsorted(buckets, lengths)

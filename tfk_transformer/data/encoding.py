@@ -1,6 +1,5 @@
 """Text pairs as ids: sequences of different lengths, in memory and in a cache on disk."""
 
-import dataclasses
 import itertools
 import json
 import os
@@ -19,12 +18,12 @@ META = "cache.json"  # the file of a cache that describes it
 Ids = list[list[int]]
 
 
-@dataclasses.dataclass(eq=False)
 class Rows:
     """N sequences of ids."""
 
-    ids: np.ndarray  # integers (sum of lengths,), the concatenated sequences
-    ends: np.ndarray  # int64 (N,), the end of each sequence in `ids`
+    def __init__(self, ids: np.ndarray, ends: np.ndarray):
+        self.ids = ids  # integers (sum of lengths,), the concatenated sequences
+        self.ends = ends  # int64 (N,), the end of each sequence in `ids`
 
     @classmethod
     def of(cls, sequences: Sequence[Sequence[int]]) -> Self:

@@ -25,6 +25,7 @@ class Labels:
     def __init__(self, model: bytes):
         self.model = model  # UTF-8 JSON, as `labels.json` in a bundle
         self.names: list[str] = json.loads(model)
+        self.vocab_size = len(self.names)
         self._classes = {name: number for number, name in enumerate(self.names)}
 
     @classmethod
@@ -46,11 +47,6 @@ class Labels:
     def save(self, path: str | Path) -> None:
         """Write the labels as JSON."""
         Path(path).write_bytes(self.model)
-
-    @property
-    def vocab_size(self) -> int:
-        """The number of classes."""
-        return len(self.names)
 
     def encode(self, texts: Sequence[str], sampling: float = 0.0, seed: int = 0) -> Ids:
         """Return the class of each label, as a sequence of one id."""

@@ -47,6 +47,17 @@ def shortlist_metadata(shortlist: Shortlist | None) -> dict[str, dict[str, int]]
     }
 
 
+class _TokenPairs(NamedTuple):
+    """All N pairs of a source token and a target token of the same text pair."""
+
+    # int64 (K,), the different pairs, ascending: source token * target_vocab_size + target token.
+    unique: np.ndarray
+    pair_index: np.ndarray  # int32 (N,), the index in `unique` of each pair
+    positions: np.ndarray  # int32 (N,), the position of each pair's target token in all texts
+    frequency: np.ndarray  # int64 (target_vocab_size,), the number of occurrences of target tokens
+    sentences: int
+
+
 def learn_shortlist(
     pairs: Iterable[Pair],
     source_tokenizer: SubwordTokenizer,
@@ -58,20 +69,14 @@ def learn_shortlist(
     """Learn the candidates of each source token: the most probable target tokens.
 
     IBM Model 1 (Brown et al., 1993, https://aclanthology.org/J93-2003) gives the translation
-    probabilities. The model has no empty word, since common target tokens are candidates for every
+    probabilities, without an empty word, since common target tokens are candidates for every
     source. The same piece in the target vocabulary is another candidate, since names and numbers
     are often copied. Reading stops after `max_token_pairs` pairs of a source and a target token.
-
-    Raises:
-        ValueError: if `pairs` is empty.
     """
-    codes, positions, frequency, sentences = _read(
-        pairs, source_tokenizer, target_tokenizer, max_token_pairs
-    )
-    unique, index = np.unique(codes, return_inverse=True)
-    del codes  # to save memory
-    sources, targets = np.divmod(unique, len(frequency))
-    probabilities = _probabilities(sources, index.astype("int32"), positions)
+    token_pairs = _read(pairs, source_tokenizer, target_tokenizer, max_token_pairs)
+    frequency = token_pairs.frequency
+    sources, targets = np.divmod(token_pairs.unique, len(frequency))
+    probabilities = _probabilities(sources, token_pairs.pair_index, token_pairs.positions)
     frequent = np.argsort(-frequency, kind="stable")[:common]
     always = np.union1d(np.arange(UNKNOWN_ID + 1), frequent[frequency[frequent] > 0])
     selected = np.flatnonzero(~np.isin(targets, always))
@@ -88,7 +93,7 @@ def learn_shortlist(
         always.astype("int32"),
         np.column_stack([copies, best]).astype("int32"),
         len(frequency),
-        sentences,
+        token_pairs.sentences,
     )
 
 
@@ -97,13 +102,7 @@ def _read(
     source_tokenizer: SubwordTokenizer,
     target_tokenizer: SubwordTokenizer,
     max_token_pairs: int,
-) -> tuple[np.ndarray, np.ndarray, np.ndarray, int]:
-    """Return all N pairs of a source and a target token of the same text pair, and counts.
-
-    These are the codes, source token * target_vocab_size + target token, int64 (N,), the positions
-    of the target tokens in all texts, int32 (N,), the number of occurrences of each target token,
-    int64 (target_vocab_size,), and the number of text pairs.
-    """
+) -> _TokenPairs:
     target_size = target_tokenizer.vocab_size
     codes, positions = [], []
     frequency = np.zeros(target_size, "int64")
@@ -117,11 +116,16 @@ def _read(
         num_targets += len(target)
         if num_pairs >= max_token_pairs:
             break
-    if not codes:
+    sentences = len(codes)
+    if not sentences:
         raise ValueError(
             "shortlist: expected text pairs to learn it from, got none; see docs/data.md."
         )
-    return np.concatenate(codes), np.concatenate(positions), frequency, len(codes)
+    all_codes = np.concatenate(codes)
+    all_positions = np.concatenate(positions)
+    del codes, positions  # before the largest arrays are made
+    unique, pair_index = np.unique(all_codes, return_inverse=True)
+    return _TokenPairs(unique, pair_index.astype("int32"), all_positions, frequency, sentences)
 
 
 def _encode(
@@ -137,11 +141,7 @@ def _encode(
 
 
 def _probabilities(sources: np.ndarray, index: np.ndarray, positions: np.ndarray) -> np.ndarray:
-    """Return the translation probabilities of K different token pairs, float64 (K,).
-
-    `sources` (K,) are their source tokens. `index` and `positions` (N,) are, for each occurrence of
-    a pair, its index among them, and the position of its target token.
-    """
+    """Return the translation probabilities of the unique pairs, whose source tokens are given."""
     probability = np.ones(len(sources))
     for _ in range(EM_ITERATIONS):
         weight = probability[index]

@@ -34,9 +34,7 @@ class NumberWordsConfig(tfds.core.BuilderConfig):
 
 
 class NumberWords(tfds.core.GeneratorBasedBuilder):
-    """Numbers in words in two languages: 60,000 pairs to train on, 1,000 each to validate and
-    test.
-    """
+    """Numbers in words in two languages: 60,000 training pairs, 1,000 each to validate and test."""
 
     VERSION = tfds.core.Version("2.0.0")
     RELEASE_NOTES = {"2.0.0": "As many short numbers as long ones.", "1.0.0": "First release."}

@@ -2,7 +2,6 @@
 
 import re
 from abc import ABC, abstractmethod
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
@@ -30,8 +29,7 @@ class Report:
     """
 
     def __init__(self) -> None:
-        self._counts: Counter[str] = Counter()
-        self._locations: dict[str, list[str]] = {}
+        self._drops: dict[str, tuple[int, list[str]]] = {}  # counts and locations by reason
 
     def drop(self, reason: str, where: str) -> None:
         """Count one dropped pair.
@@ -40,22 +38,20 @@ class Report:
             reason: a phrase that follows "dropped 2 pairs", such as "with an empty side".
             where: the location of the pair, `Pair.where`.
         """
-        self._counts[reason] += 1
-        locations = self._locations.setdefault(reason, [])
+        count, locations = self._drops.get(reason, (0, []))
         if len(locations) < LOCATIONS_SHOWN:
-            locations.append(where)
+            locations = [*locations, where]
+        self._drops[reason] = count + 1, locations
 
     @property
     def dropped(self) -> int:
         """The total number of dropped pairs."""
-        return self._counts.total()
+        return sum(count for count, _ in self._drops.values())
 
     def lines(self) -> list[str]:
-        """Return one line per reason, such as "dropped 2 pairs with an empty side (de.train.txt:17,
-        en.train.txt:40)".
-        """
+        """Return one line per reason: "dropped 1 pair with an empty side (de.train.txt:17)"."""
         lines = []
-        for reason, (count, shown) in self.to_dict().items():
+        for reason, (count, shown) in self._drops.items():
             pairs = "pair" if count == 1 else "pairs"
             more = count - len(shown)
             locations = [*shown, f"… and {more} more"] if more > 0 else shown
@@ -64,12 +60,12 @@ class Report:
 
     def to_dict(self) -> dict[str, tuple[int, list[str]]]:
         """Return the count and the first locations by reason, for `restore`."""
-        return {reason: (self._counts[reason], shown) for reason, shown in self._locations.items()}
+        return dict(self._drops)
 
     def restore(self, drops: Mapping[str, tuple[int, list[str]]]) -> None:
         """Add the counts and locations that `to_dict` returned."""
         for reason, (count, locations) in drops.items():
-            self._counts[reason], self._locations[reason] = count, locations
+            self._drops[reason] = count, locations  # JSON has no tuples
 
 
 class Source(ABC):

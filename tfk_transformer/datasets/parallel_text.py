@@ -1,9 +1,8 @@
-"""The sources for `files:SOURCE,TARGET` and `folder:DIR:de-en`.
+"""The sources for `files:SOURCE,TARGET` and `folder:DIR:de-en`, text files, plain or .gz.
 
-Text files have one sentence per line, plain or .gz. They are read line by line and checked before
-use. Only the byte "\\n" ends a line: `str.splitlines` and Python's text mode also split at
-characters that occur within sentences (U+2028, form feed, a single carriage return), which would
-misalign all later sentences with their translations.
+Only the byte "\\n" ends a line: `str.splitlines` and Python's text mode also split at characters
+that occur within sentences (U+2028, form feed, a single carriage return), which would misalign all
+later sentences with their translations.
 """
 
 import codecs

@@ -78,32 +78,28 @@ class MemoryPairs(Source):
 def _memory_source(data: Any) -> MemoryPairs:
     """Return the source for pairs of texts, or two columns whose names may be languages."""
     if isinstance(data, Mapping) or hasattr(data, "columns"):
-        return _source_of_columns(data)
+        names = list(data if isinstance(data, Mapping) else data.columns)
+        if len(names) != 2:
+            raise ValueError(
+                "data: expected two columns, sources and targets, got "
+                f"{', '.join(map(str, names)) or 'none'}; select two, such as "
+                "frame[['source', 'target']]."
+            )
+        sources, targets = (list(data[name]) for name in names)
+        if len(sources) != len(targets):
+            raise ValueError(
+                f"data: expected columns of the same length, got {len(sources)} sources and "
+                f"{len(targets)} targets."
+            )
+        rows = enumerate(zip(sources, targets, strict=True), start=1)
+        pairs = [_checked(number, row) for number, row in rows]
+        languages = [name if _LANGUAGE.fullmatch(str(name)) else "" for name in names]
+        return MemoryPairs(pairs, *languages)
     if not isinstance(data, Iterable):
         raise ValueError(
             f"data: expected a spec such as numbers:en-de, or pairs of texts, got {_shown(data)}."
         )
     return MemoryPairs([_checked(number, row) for number, row in enumerate(data, start=1)])
-
-
-def _source_of_columns(table: Any) -> MemoryPairs:
-    names = list(table if isinstance(table, Mapping) else table.columns)
-    if len(names) != 2:
-        raise ValueError(
-            "data: expected two columns, sources and targets, got "
-            f"{', '.join(map(str, names)) or 'none'}; select two, such as "
-            "frame[['source', 'target']]."
-        )
-    sources, targets = (list(table[name]) for name in names)
-    if len(sources) != len(targets):
-        raise ValueError(
-            f"data: expected columns of the same length, got {len(sources)} sources and "
-            f"{len(targets)} targets."
-        )
-    rows = enumerate(zip(sources, targets, strict=True), start=1)
-    pairs = [_checked(number, row) for number, row in rows]
-    languages = [name if _LANGUAGE.fullmatch(str(name)) else "" for name in names]
-    return MemoryPairs(pairs, *languages)
 
 
 def _checked(number: int, row: Any) -> tuple[str, str]:

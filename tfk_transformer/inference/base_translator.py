@@ -7,22 +7,11 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from tfk_transformer.config.search_settings import SearchOptions, resolve_settings, setting_arrays
-from tfk_transformer.inference.conveyor import (
-    Search,
-    document_road,
-    text_road,
-    translate_sentences,
-)
+from tfk_transformer.inference.conveyor import Search, document_road, text_road, translate_sentences
 from tfk_transformer.inference.glossary_search import GlossarySearch
 from tfk_transformer.inference.runtime import TranslatorRuntime
 from tfk_transformer.inference.streaming import stream_text
-from tfk_transformer.inference.text_search import (
-    TextSearch,
-    long_pair,
-    score_ids,
-    score_pairs,
-    scored_target,
-)
+from tfk_transformer.inference.text_search import TextSearch, long_pair, score_ids, score_pairs
 from tfk_transformer.text.calibration import Calibration
 from tfk_transformer.text.glossary import Glossary
 from tfk_transformer.text.languages import Languages, language_code, language_or_english
@@ -67,11 +56,7 @@ class BaseTranslator:
         return self.runtime.calibration
 
     def _language_code(self, language: str | None) -> str:
-        """Return the code of a language; of None, the source language of the model or English.
-
-        Raises:
-            ValueError: if the code is unknown.
-        """
+        """Return the code of a language; of None, the source language of the model or English."""
         if language is None:
             return language_or_english(self.languages.source)
         return language_code(language)
@@ -175,9 +160,7 @@ class BaseTranslator:
         self, *, glossary: Glossary | Mapping[str, str] | None = None, **options: Any
     ) -> Search:
         """Return the search of one call; see `translate` for the options."""
-        names = ("batch_size", "use_cache", "token_scores", "attention")
-        modes = {name: options.pop(name) for name in names if name in options}
-        search = TextSearch(self.runtime, options, **modes)
+        search = TextSearch(self.runtime, **options)
         return search if glossary is None else GlossarySearch(search, glossary)
 
     def text_road(
@@ -308,11 +291,8 @@ class BaseTranslator:
             ValueError: if the numbers of sources and targets differ, or a text is too long for the
                 model.
         """
-
-        outcomes = self._score(
-            sources, targets, batch_size, lambda target, log_probability, *_: log_probability
-        )
-        return np.array(outcomes, "float32")
+        scored = self.score_tokens(sources, targets, batch_size=batch_size)
+        return np.array([target.log_probability for target in scored], "float32")
 
     def score_tokens(
         self,
@@ -334,9 +314,14 @@ class BaseTranslator:
             ValueError: if the numbers of sources and targets differ, a text is too long for the
                 model, or the files do not contain the requested outputs.
         """
-
-        convert = scored_target(self.runtime)
-        return self._score(sources, targets, batch_size, convert, attention)
+        self.runtime.require("score, score_tokens", "score_ids")
+        check_texts(sources, "sources")
+        check_texts(targets, "targets")
+        _check_pairs(sources, targets)
+        return results_of(
+            score_pairs(self.runtime, sources, targets, batch_size, attention),
+            lambda refused: f"{long_pair(self.max_length)} pair number {refused[0] + 1}.",
+        )
 
     def try_score_tokens(
         self, sources: Sequence[str], targets: Sequence[str], *, batch_size: int = 64
@@ -347,30 +332,9 @@ class BaseTranslator:
             ValueError: if the numbers of sources and targets differ, or the files do not score.
         """
         _check_pairs(sources, targets)
-        convert = scored_target(self.runtime)
         return outcomes_of_valid(
-            lambda sources, targets: score_pairs(
-                self.runtime, sources, targets, batch_size, convert
-            ),
+            lambda sources, targets: score_pairs(self.runtime, sources, targets, batch_size),
             {"sources": sources, "targets": targets},
-        )
-
-    def _score(
-        self,
-        sources: Sequence[str],
-        targets: Sequence[str],
-        batch_size: int,
-        convert: Any,
-        attention: bool = False,
-    ) -> list[Any]:
-        self.runtime.require("score, score_tokens", "score_ids")
-        check_texts(sources, "sources")
-        check_texts(targets, "targets")
-        _check_pairs(sources, targets)
-        outcomes = score_pairs(self.runtime, sources, targets, batch_size, convert, attention)
-        return results_of(
-            outcomes,
-            lambda refused: f"{long_pair(self.max_length)} pair number {refused[0] + 1}.",
         )
 
     def generate(
@@ -433,9 +397,7 @@ class BaseTranslator:
         return token_log_probs, log_probability
 
     def attention(self, source_ids: ArrayLike, target_ids: ArrayLike) -> np.ndarray:
-        """Return the attention weights of each target token, float32 (N, L, H, T, S), for the ids
-        of `score_ids`.
-        """
+        """Return the attention of target tokens, float32 (N, L, H, T, S); see `score_ids`."""
         self.runtime.require("attention", "attention")
         source, target = _id_pairs(source_ids, target_ids)
         outputs = self.runtime.run("attention", {"source_ids": source, "target_ids": target})
@@ -450,11 +412,7 @@ def _check_pairs(sources: Sequence[str], targets: Sequence[str]) -> None:
 
 
 def _id_pairs(source_ids: ArrayLike, target_ids: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
-    """Return ids of sources and targets as int32 arrays (N, S) and (N, T).
-
-    Raises:
-        ValueError: if they have other shapes.
-    """
+    """Return ids of sources and targets as int32 arrays (N, S) and (N, T)."""
     source = np.asarray(source_ids, "int32")
     target = np.asarray(target_ids, "int32")
     if source.ndim != 2 or target.ndim != 2 or len(source) != len(target):

@@ -58,9 +58,7 @@ def run_in_batches(
 
 
 def _batches(lengths: Sequence[int], batch_size: int) -> Iterator[list[int]]:
-    """Yield the indices of texts of similar length, limited by `batch_size` and with padding,
-    `LONG_TEXT`.
-    """
+    """Yield indices of texts of similar length: `batch_size`, or fewer of a `LONG_TEXT`."""
     batch: list[int] = []
     for index in sorted(range(len(lengths)), key=lengths.__getitem__):
         characters = (len(batch) + 1) * lengths[index]

@@ -42,9 +42,7 @@ class Search(Protocol):
 def text_road(
     texts: Sequence[str], prefixes: Sequence[str], language: str, max_length: int
 ) -> Road[list[Outcome[Translation]]]:
-    """Translate texts by sentences; a text with a character that is too long for the model is
-    refused.
-    """
+    """Translate texts by sentences; refuse a text with a single character that is too long."""
     split_texts: list[TextOnRoad[Translation]] = [
         TextOnRoad(text, prefix, language, max_length)
         for text, prefix in zip(texts, prefixes, strict=True)
@@ -204,9 +202,7 @@ def document_road(
 
 
 def _best_hypotheses(translating: "Translating[Result]", layer: int | None) -> Road[Result]:
-    """Answer each request of a document with its sentences' best hypotheses; None for a too long
-    one.
-    """
+    """Answer requests of a document with the best hypotheses; None if a sentence is too long."""
     request, result = advance(translating, None)
     while request is not None:
         best: list[TranslatedText | None] = []
@@ -222,9 +218,7 @@ def _best_hypotheses(translating: "Translating[Result]", layer: int | None) -> R
 
 
 def _average_heads(outcome: Outcome[Translation], layer: int | None) -> TranslatedText | None:
-    """Return the best hypothesis, with the mean attention (T, S) of the heads of a layer, or of
-    all.
-    """
+    """Return the best hypothesis, with the mean attention (T, S) of the heads of a layer or all."""
     if isinstance(outcome, Refused):
         return None
     best = outcome.hypotheses[0]

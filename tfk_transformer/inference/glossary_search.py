@@ -5,10 +5,11 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from tfk_transformer.config.search_settings import PENALTY_FORMS, length_penalty
 from tfk_transformer.constants import UNKNOWN_ID
-from tfk_transformer.inference.text_search import TextSearch, score_pairs, scored_target
+from tfk_transformer.inference.text_search import TextSearch, score_pairs
 from tfk_transformer.text.glossary import (
     Candidate,
     Glossary,
+    ScoredCandidate,
     candidates,
     leftmost_candidate,
     missing_terms,
@@ -73,17 +74,15 @@ class _TermSearch:
         pending = list(translations)
         while pending:
             texts = {index: changed.get(index, translations[index]).text for index in pending}
-            scores: dict[int, dict[Candidate, float]] = {}
-            alternatives: dict[tuple[int, Candidate], Translation] = {}
-            for index, candidate, translation, score in self._scored_candidates(texts):
-                scores.setdefault(index, {})[candidate] = score
-                alternatives[index, candidate] = translation
-            for index in scores:
-                best = leftmost_candidate(scores[index])
-                self._prefixes[index] = best.prefix
-                self._forced_terms[index].append(best.term)
-                changed[index] = alternatives[index, best]
-            pending = list(scores)
+            results: dict[int, list[ScoredCandidate]] = {}
+            for index, result in self._scored_candidates(texts):
+                results.setdefault(index, []).append(result)
+            for index, alternatives in results.items():
+                best = leftmost_candidate(alternatives)
+                self._prefixes[index] = best.candidate.prefix
+                self._forced_terms[index].append(best.candidate.term)
+                changed[index] = best.translation
+            pending = list(results)
         if changed and (self._search.needs_tokens or self._attention):
             indices = list(changed)
             prefixes = [self._prefixes[index] for index in indices]
@@ -93,10 +92,8 @@ class _TermSearch:
 
     def _scored_candidates(
         self, translations: Mapping[int, str]
-    ) -> Iterator[tuple[int, Candidate, Translation, float]]:
-        """Try each missing term at each position of the translations, which are by index of the
-        text. The scores are of whole translations, including the forced prefixes.
-        """
+    ) -> Iterator[tuple[int, ScoredCandidate]]:
+        """Try each missing term at each position of translations; yield the index of the text."""
         searches: list[tuple[int, Candidate]] = []
         for index, text in translations.items():
             lacking = missing_terms(self._terms[index], text, self._forced_terms[index])
@@ -110,14 +107,12 @@ class _TermSearch:
             results = self._translate(indices, prefixes)
             scores = self._scores([indices[row] for row in results], list(results.values()))
             for (row, translation), score in zip(results.items(), scores, strict=True):
-                yield indices[row], chunk[row][1], translation, score
+                yield indices[row], ScoredCandidate(chunk[row][1], translation, score)
 
     def _translate(
         self, indices: Sequence[int], prefixes: list[str], needs_tokens: bool = False
     ) -> dict[int, Translation]:
         """Return the translations of texts that are not too long, by position in `indices`."""
-        if not indices:
-            return {}
         sentences = Sentences([self._texts[index] for index in indices], prefixes, self._attention)
         outcomes = self._search.translate_with(sentences, needs_tokens)
         return {row: each for row, each in enumerate(outcomes) if not isinstance(each, Refused)}
@@ -131,7 +126,6 @@ class _TermSearch:
             [self._texts[index] for index in indices],
             [translation.text for translation in translations],
             self._search.batch_size,
-            scored_target(self._search.runtime),
         )
         # With its prefix, a translation can be longer than the model's limit for scoring.
         return [

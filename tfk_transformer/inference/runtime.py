@@ -1,5 +1,6 @@
-"""Runtimes: objects that run the functions of a model by name, from Keras models, SavedModels and
-ONNX files. A translator or a classifier runs on any of them, so each feature is written only once.
+"""Runtimes: objects that run the functions of Keras models, SavedModels and ONNX files by name.
+
+A translator or a classifier runs on any of them, so each feature is written only once.
 """
 
 from collections.abc import Container, Mapping, Sequence
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
 
 Outputs = Mapping[str, Any]  # arrays by name, of NumPy or of the runtime
 
-# The error of `without_cache`.
+# The ValueError of `without_cache`.
 UNCACHED = (
     "use_cache: expected True, got False; exported files hold only the cached decoding step. Open "
     "the bundle to decode without a cache."
@@ -50,14 +51,10 @@ class Runtime(Protocol):
         """The model's limit in tokens, of a source and of a target."""
 
     def run(self, name: str, inputs: Mapping[str, Any], workload: Workload = ONE_BATCH) -> Outputs:
-        """Run a function on arrays by name, whose outputs NumPy reads and another run takes as
-        inputs.
-        """
+        """Run a function on arrays by name. NumPy and another run can read its outputs."""
 
     def require(self, argument: str, *names: str) -> None:
-        """Raise a ValueError that says how to get the functions that the model lacks for an
-        argument.
-        """
+        """Raise a ValueError if an argument needs functions that the model lacks."""
 
     def concurrency(self, texts: int) -> int:
         """Return the number of batches that should run at the same time, for a number of texts."""
@@ -103,9 +100,7 @@ class TranslatorRuntime(Runtime, Protocol):
         """The shapes of the KV cache that a decoding step reads, by name."""
 
     def without_cache(self) -> "TranslatorRuntime":
-        """Return a runtime that recomputes the prefix in each step, or raise a ValueError with
-        `UNCACHED`.
-        """
+        """Return a runtime without a KV cache, or raise a ValueError with `UNCACHED`."""
 
 
 class ClassifierRuntime(Runtime, Protocol):

@@ -105,9 +105,7 @@ def encode(config: "TokenConfig") -> Signature | None:
 
 
 def decoder_step(config: "TokenConfig") -> Signature:
-    """Return the signature of a decoding step, from the outputs of `encode` and a cache to the next
-    cache.
-    """
+    """Return the signature of a step, from outputs of `encode` and a cache to the next cache."""
     inputs = (
         TARGET_IDS,
         *float32_tensors(memory_shapes(config)),
@@ -170,7 +168,7 @@ def _key_value(layer: "TransformerConfig | LanguageModelConfig", name: str, leng
     }
 
 
-def float32_tensors(shapes: dict[str, tuple[str | int, ...]]) -> tuple[TensorSignature, ...]:
+def float32_tensors(shapes: Shapes) -> tuple[TensorSignature, ...]:
     """Return float32 tensors of these names and shapes."""
     return tuple(TensorSignature(name, "float32", shape) for name, shape in shapes.items())
 

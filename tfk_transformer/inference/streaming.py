@@ -23,15 +23,7 @@ Tensors: TypeAlias = dict[str, Any]  # by name, of NumPy or of the runtime that 
 def stream_text(
     runtime: TranslatorRuntime, text: str, settings: Mapping[str, Any], language: str | None = None
 ) -> Iterator[str]:
-    """Translate one text with one hypothesis, and yield parts of the translation.
-
-    Together, the parts are the text that `translate` returns with a beam size of 1.
-
-    Raises:
-        ValueError: before the first part, if `text` is not a string, or `beam_size` is not 1.
-        TextError: before the first part, if a sentence is too long for the model, or `text`
-            contains NUL or half a surrogate pair.
-    """
+    """Translate one text with one hypothesis; see `BaseTranslator.stream`."""
     if not isinstance(text, str):
         raise ValueError(
             f"text: expected a string, got {type(text).__name__}; a stream translates one text."

@@ -2,8 +2,8 @@
 
 import functools
 import math
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeVar
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -13,31 +13,28 @@ from tfk_transformer.inference.runtime import TranslatorRuntime, Workload, are_s
 from tfk_transformer.inference.signatures import FUNCTIONS
 from tfk_transformer.text.calibration import with_confidences
 from tfk_transformer.text.outcome import Outcome, Refused, too_long
-from tfk_transformer.text.results import ScoredTarget, Translation, to_hypotheses
+from tfk_transformer.text.results import Hypothesis, ScoredTarget, Translation, to_hypotheses
 from tfk_transformer.text.road import Sentences
 
-Result = TypeVar("Result")
 # The arguments that need tokens, and the functions of the model that give them.
 TOKENS = ("token_scores, attention", "score_ids", "generate")
 
 
 class TextSearch:
-    """The search of one call, whose settings are resolved once; see `BaseTranslator.translate`.
-
-    Raises:
-        ValueError: if a setting is invalid, or the files do not contain the requested outputs.
-    """
+    """The search of one call, whose settings are resolved once; see `BaseTranslator.translate`."""
 
     terms: frozenset[str] = frozenset()  # without a glossary, there are none
 
     def __init__(
         self,
         runtime: TranslatorRuntime,
-        settings: Mapping[str, Any],
+        /,  # a setting of any name is reported as unknown
+        *,
         batch_size: int = 64,
         use_cache: bool = True,
         token_scores: bool = False,
         attention: bool = False,
+        **settings: Any,
     ) -> None:
         runtime.require("translate", "translate")
         self.runtime = runtime if use_cache else runtime.without_cache()
@@ -61,7 +58,6 @@ class TextSearch:
         """Return the outcome of each text, whose hypotheses have tokens only if they are needed."""
         texts, prefixes, _ = sentences
         small = len(texts) < 2 or are_small(len(texts), self.batch_size, self.settings["beam_size"])
-        search: Callable[..., Sequence[Any]]
         if needs_tokens:
             self.runtime.require(*TOKENS)
             workload = Workload(small=small)
@@ -74,7 +70,10 @@ class TextSearch:
             texts, self.batch_size, search, prefixes, concurrency=workload.concurrency
         )
         translations = with_confidences(
-            [self._translation(text, *row) for text, row in zip(texts, rows, strict=True)],
+            [
+                Translation(text, hypotheses)
+                for text, (hypotheses,) in zip(texts, rows, strict=True)
+            ],
             prefixes,
             self.runtime.calibration,
             self.settings,
@@ -90,24 +89,21 @@ class TextSearch:
 
     def _search(
         self, workload: Workload, texts: Sequence[str], prefixes: Sequence[str]
-    ) -> list[np.ndarray]:
-        """Return the texts of the hypotheses (N, n_best), and their scores (N, n_best)."""
+    ) -> list[list[list[Hypothesis]]]:
+        """Return one column for `run_in_batches`: the hypotheses of each text."""
         inputs = {
             "text": np.array(texts, object),
             "prefix": np.array(prefixes if any(prefixes) else [""], object),
             **self._scalars,
         }
         outputs = self.runtime.run("translate", inputs, workload)
-        return [np.asarray(outputs[name]) for name in ("translations", "scores")]
+        results = (np.asarray(outputs[name]) for name in ("translations", "scores"))
+        return [list(map(to_hypotheses, *results))]
 
     def _search_with_tokens(
         self, workload: Workload, attention: bool, texts: Sequence[str], prefixes: Sequence[str]
-    ) -> list[Any]:
-        """Return the texts and scores of the hypotheses, and their tokens.
-
-        These are source ids (N, S), ids (N, n_best, T), token log-probabilities (N, n_best, T) and,
-        if requested, attention (N, n_best, L, H, T, S).
-        """
+    ) -> list[list[list[Hypothesis]]]:
+        """Return the same as `_search`, with tokens."""
         from tfk_transformer.inference.token_scoring import padded_ids
 
         source_tokenizer, target_tokenizer, _ = self.runtime.tokenizers
@@ -117,42 +113,25 @@ class TextSearch:
         outputs = self.runtime.run("generate", inputs, workload)
         ids = np.asarray(outputs["ids"])
         count, n_best, length = ids.shape
-        rows = ids.reshape(count * n_best, length)
+        rows = ids.reshape(count * n_best, length)  # of which each has a source
         sources = np.repeat(source_ids, n_best, axis=0)
-        token_log_probs, _, *weights = score_ids(self.runtime, sources, rows, attention)
-        details = [
-            values.reshape(count, n_best, *values.shape[1:])
-            for values in (token_log_probs, *weights)
-        ]
-        hypotheses = np.array(target_tokenizer.decode(rows.tolist()), object)
-        scores = np.asarray(outputs["scores"])
-        return [hypotheses.reshape(count, n_best), scores, source_ids, ids, *details]
-
-    def _translation(
-        self,
-        text: str,
-        hypotheses: Sequence[str | bytes],
-        scores: Sequence[float],
-        source_ids: np.ndarray | None = None,
-        ids: Sequence[np.ndarray] = (),
-        log_probs: Sequence[np.ndarray] = (),
-        attention: Sequence[np.ndarray] | None = None,
-    ) -> Translation:
-        """Return the translation of a text from a row of the search's outputs."""
-        results = to_hypotheses(hypotheses, scores)
-        if source_ids is not None:
-            results = [
-                hypothesis._replace(
-                    **self.runtime.tokenizers.details(
-                        source_ids,
-                        ids[rank],
-                        log_probs[rank] if self._token_scores else None,
-                        None if attention is None else attention[rank],
-                    )
+        log_probs, _, *weights = score_ids(self.runtime, sources, rows, attention)
+        decoded = target_tokenizer.decode(rows.tolist())
+        results = []
+        for index, scores in enumerate(np.asarray(outputs["scores"])):
+            first = index * n_best
+            hypotheses = to_hypotheses(decoded[first : first + n_best], scores)
+            detailed = []
+            for row, hypothesis in enumerate(hypotheses, first):
+                details = self.runtime.tokenizers.details(
+                    sources[row],
+                    rows[row],
+                    log_probs[row] if self._token_scores else None,
+                    weights[0][row] if attention else None,
                 )
-                for rank, hypothesis in enumerate(results)
-            ]
-        return Translation(text, results)
+                detailed.append(hypothesis._replace(**details))
+            results.append(detailed)
+        return [results]
 
 
 def score_pairs(
@@ -160,9 +139,8 @@ def score_pairs(
     sources: Sequence[str],
     targets: Sequence[str],
     batch_size: int,
-    convert: Callable[..., Result],
     attention: bool = False,
-) -> list[Outcome[Result]]:
+) -> list[Outcome[ScoredTarget]]:
     """Return the outcome of scoring each pair of a source and its target."""
     runtime.require("score, score_tokens", "score_ids")
 
@@ -177,10 +155,14 @@ def score_pairs(
         return [log_probability, source_ids, target_ids, token_log_probs, *weights]
 
     rows = run_in_batches(sources, batch_size, run, targets)
-    reason = f"{long_pair(runtime.max_length)} this pair; split it into sentences."
+    too_long_pair = Refused(
+        "texts", f"{long_pair(runtime.max_length)} this pair; split it into sentences."
+    )
     return [
-        Refused("texts", reason) if np.isnan(row[0]) else convert(target, *row)
-        for target, row in zip(targets, rows, strict=True)
+        too_long_pair
+        if np.isnan(log_probability)
+        else ScoredTarget(target, float(log_probability), **runtime.tokenizers.details(*arrays))
+        for target, (log_probability, *arrays) in zip(targets, rows, strict=True)
     ]
 
 
@@ -196,16 +178,6 @@ def score_ids(
             "have no attention heads; leave attention out."
         )
     return [np.asarray(outputs[tensor.name]) for tensor in FUNCTIONS[name].outputs]
-
-
-def scored_target(runtime: TranslatorRuntime) -> Callable[..., ScoredTarget]:
-    """Return the function that converts a row of scores of `score_pairs`."""
-
-    def convert(target: str, log_probability: float, *arrays: np.ndarray) -> ScoredTarget:
-        details = runtime.tokenizers.details(*arrays)
-        return ScoredTarget(target, float(log_probability), **details)
-
-    return convert
 
 
 def long_pair(max_length: int) -> str:

@@ -220,8 +220,7 @@ class MultiHeadAttention(BaseLayer):
         joined = ops.transpose(heads, (0, 2, 1, 3))  # (B, T, H, V)
         rows = ops.reshape(joined, (-1, self.num_heads * self.value_dim))
         rows = ops.matmul(rows, ops.cast(self.output_weight, rows.dtype))
-        if self.output_bias is not None:
-            rows = rows + ops.cast(ops.reshape(self.output_bias, (-1,)), rows.dtype)
+        rows = self._add_bias(rows, "output")
         output = ops.reshape(rows, (batch, length, self.output_weight.shape[1]))  # (B, T, D)
         return Attended(self.joined_dropout(output, training=training), weights)
 
@@ -257,13 +256,15 @@ class MultiHeadAttention(BaseLayer):
         parts = [projected]
         if len(weights) > 1:
             widths = [weight.shape[0] * weight.shape[2] for weight in weights]
-            parts = list(ops.split(projected, list(itertools.accumulate(widths[:-1])), axis=-1))
-        for i, role in enumerate(roles):  # a bias has the heads next to each other, too
-            bias = getattr(self, f"{role}_bias")
-            if bias is not None:
-                parts[i] = parts[i] + ops.cast(ops.reshape(bias, (-1,)), parts[i].dtype)
+            parts = ops.split(projected, list(itertools.accumulate(widths[:-1])), axis=-1)
+        parts = [self._add_bias(part, role) for part, role in zip(parts, roles, strict=True)]
         split = [
             ops.reshape(part, (batch, length, self.num_heads, w.shape[2]))
             for part, w in zip(parts, weights, strict=True)
         ]
         return [ops.transpose(part, (0, 2, 1, 3)) for part in split]  # (B, H, T, width)
+
+    def _add_bias(self, rows: Tensor, role: str) -> Tensor:
+        bias = getattr(self, f"{role}_bias")
+        # The bias has the heads next to each other, as in the rows.
+        return rows if bias is None else rows + ops.cast(ops.reshape(bias, (-1,)), rows.dtype)

@@ -30,9 +30,9 @@ class BaseLayer(keras.layers.Layer):
 class Dropout(keras.layers.Dropout):
     """`keras.layers.Dropout`, in a third of the time on a CPU under TensorFlow.
 
-    Keras draws 32 random bits for each element there, which takes most of the time. This layer
-    draws 8, and drops an element if they are below rate * 256. Each call rounds that number up or
-    down at random, so that the probability of being dropped is exactly the rate.
+    Keras draws 32 random bits for each element, which takes most of the time. This layer draws 8,
+    and drops an element if they are below rate * 256. Each call rounds that number up or down at
+    random, so that the probability of being dropped is exactly the rate.
     """
 
     def call(self, inputs: Tensor, training: bool | None = False) -> Tensor:

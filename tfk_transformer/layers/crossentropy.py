@@ -55,8 +55,8 @@ def token_crossentropy(
     bias of -1e9 has this effect. The token gets no part of e: mean(z) is the mean of the other
     tokens' logits. This applies to logits, not to probabilities.
 
-    The labels are ids (B, T); values at padding have no meaning. The logits z, or probabilities
-    without `from_logits`, are (B, T, vocab_size), and `label_smoothing` is e in [0, 1).
+    The labels are ids (B, T), and the results at padding have no meaning. The logits z, or
+    probabilities without `from_logits`, are (B, T, vocab_size). `label_smoothing` is e in [0, 1).
 
     The gradient of logits is p - (1 - e) onehot - e / V, where V is the number of tokens that can
     be predicted. Automatic differentiation takes three times as long on a CPU: it computes the
@@ -191,8 +191,7 @@ def divergence(logits: Tensor) -> Tensor:
 
 
 def _spread(logits: Tensor, normalizer: Tensor, label_smoothing: float) -> tuple[Tensor, Tensor]:
-    """Return the mean logit (…) of the tokens that can be predicted, and each token's part of e,
-    (V,).
+    """Return the mean logit (…) of the predictable tokens, and each token's part of e, (V,).
 
     With n the normalizer, every n - z is at least 0, so the mean of n - z, times V, is above
     -MIN_LOG_PROB if any n - z is. In most models it is not. Then all tokens can be predicted, and

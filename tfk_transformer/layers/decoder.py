@@ -252,8 +252,9 @@ class Decoder(Stack):
         return [layer.cross_attention.project_context(encoded) for layer in self.layers]
 
     def empty_cache(self, batch: Tensor) -> list[Tensor]:
-        """Return each layer's empty cache: keys (B, H, 0, K) and values (B, H, 0, V), or the states
-        of an SSRU, float32 (B, 1, 0, D).
+        """Return each layer's empty cache.
+
+        It has keys (B, H, 0, K) and values (B, H, 0, V), or the states of an SSRU (B, 1, 0, D).
         """
         return [layer.empty_cache(batch) for layer in self.layers]
 
@@ -271,7 +272,7 @@ class Decoder(Stack):
         """
         self_weights = []
         cross_weights = []
-        masks = self._masks(attention_mask, x)
+        masks = self._masks(attention_mask, x=x)
         memories = self.project_memory(encoded)
         for layer, memory, mask in zip(self.layers, memories, masks, strict=True):
             x, self_attention, cross_attention = layer(
@@ -301,7 +302,7 @@ class Decoder(Stack):
         """
         new_cache = []
         cross_weights = []
-        masks = self._masks(lineage, x, positions)
+        masks = self._masks(lineage, positions)
         for layer, past, layer_memory, mask in zip(self.layers, cache, memory, masks, strict=True):
             x, layer_cache, layer_weights = layer.step(
                 x, past, layer_memory, mask, cross_attention_mask
@@ -314,6 +315,9 @@ class Decoder(Stack):
         """Return the arguments of the constructor."""
         return {
             **super().get_config(),
+            "num_layers": self.num_layers,
+            "relative": list(self.relative) if self.relative else None,
+            "final_norm": self.normalised,
             "cross_attention": self.cross_attention,
             "ssru_max_length": self.ssru_max_length,
         }

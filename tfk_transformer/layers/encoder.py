@@ -1,6 +1,4 @@
-"""The encoder, a stack of layers ("Attention Is All You Need", section 3.1), and what the decoder
-shares with it.
-"""
+"""The encoder ("Attention Is All You Need", section 3.1), and the base classes of both stacks."""
 
 from typing import Any, Self
 
@@ -151,22 +149,16 @@ class Stack(OptionsLayer):
                 for name in names
             ]
 
-    def get_config(self) -> dict[str, object]:
-        """Return the arguments of the constructor."""
-        return {
-            **super().get_config(),
-            "num_layers": self.num_layers,
-            "final_norm": self.normalised,
-            "relative": list(self.relative) if self.relative else None,
-        }
-
     def _masks(
-        self, attention_mask: Tensor, x: Tensor, positions: tuple[Tensor, Tensor] | None = None
+        self,
+        attention_mask: Tensor,
+        positions: tuple[Tensor, Tensor] | None = None,
+        x: Tensor = None,
     ) -> list[Tensor]:
         """Return each layer's mask for self-attention, with the biases of relative positions.
 
-        The positions are those of the queries (T,) and of the keys (S,), by default of a full pass
-        over x (B, T, D). An `attention_mask` of None hides nothing.
+        These need the positions of the queries (T,) and of the keys (S,), or for a full pass only
+        its input x (B, T, D). An `attention_mask` of None hides nothing.
         """
         masks = [attention_mask]
         if self.relative_positions:
@@ -263,8 +255,17 @@ class Encoder(Stack):
             The output (B, S, D), and a list of each layer's attention weights (B, H, S, S).
         """
         weights = []
-        masks = self._masks(attention_mask, x)
+        masks = self._masks(attention_mask, x=x)
         for layer, mask in zip(self.layers, masks, strict=True):
             x, layer_weights = layer(x, attention_mask=mask, training=training)
             weights.append(layer_weights)
         return self._result(Attended(self.final_norm(x), weights))
+
+    def get_config(self) -> dict[str, object]:
+        """Return the arguments of the constructor."""
+        return {
+            **super().get_config(),
+            "num_layers": self.num_layers,
+            "final_norm": self.normalised,
+            "relative": list(self.relative) if self.relative else None,
+        }

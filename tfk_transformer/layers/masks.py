@@ -15,14 +15,7 @@ HIDDEN = -1e9
 
 
 def padding_mask(ids: Tensor) -> Tensor:
-    """Return a mask that hides padding from every query.
-
-    Args:
-        ids: integers (B, S), 0 for padding.
-
-    Returns:
-        float32 (B, 1, 1, S), to be added to attention scores (B, H, T, S).
-    """
+    """Return a mask that hides padding from every query, float32 (B, 1, 1, S), for ids (B, S)."""
     return additive_mask(ops.not_equal(ids, PAD_ID))
 
 
@@ -38,17 +31,10 @@ def additive_mask(real: Tensor) -> Tensor:
 
 
 def causal_mask(length: Tensor) -> Tensor:
-    """Return a mask that hides the future: query t sees the keys 0 to t.
+    """Return a mask that hides the future, float32 (1, 1, T, T): query t sees the keys 0 to t.
 
-    Args:
-        length: T, a Python integer or a scalar integer tensor; or ids (B, T), also those of a
-            `keras.Input`, whose length is unknown.
-
-    Returns:
-        float32 (1, 1, T, T).
-
-    Raises:
-        ValueError: if `length` is None, as the length of a `keras.Input` is.
+    The length is T, a Python integer or a scalar integer tensor. It can also be ids (B, T), such as
+    a `keras.Input`, whose length is None.
     """
     if length is None:
         raise ValueError(
@@ -82,13 +68,9 @@ def beam_mask(beams: Tensor) -> Tensor:
 def as_additive(attention_mask: Tensor) -> Tensor:
     """Convert a mask to floats that are added to attention scores.
 
-    Args:
-        attention_mask: either floats to be added, broadcastable to (B, H, T, S), which are returned
-            unchanged; or booleans as in `keras.layers.MultiHeadAttention`, True for a visible
-            position, of shape (T, S), (B, T, S) or broadcastable to (B, H, T, S).
-
-    Raises:
-        ValueError: for integers, which could mean either.
+    Floats, broadcastable to (B, H, T, S), are returned unchanged. Booleans are True for a visible
+    position, as in `keras.layers.MultiHeadAttention`, and have the shape (T, S), (B, T, S) or one
+    broadcastable to (B, H, T, S). Integers are refused: they could mean either.
     """
     dtype = keras.backend.standardize_dtype(attention_mask.dtype)
     if dtype == "bool":
@@ -98,7 +80,7 @@ def as_additive(attention_mask: Tensor) -> Tensor:
     if "float" not in dtype:
         raise ValueError(
             "attention_mask: expected booleans (True for a visible position) or floats that are "
-            f"added to the scores, got {dtype}; "
-            "convert a mask of ones and zeros with astype(bool)."
+            f"added to the scores, got {dtype}; convert a mask of ones and zeros with "
+            "astype(bool)."
         )
     return attention_mask

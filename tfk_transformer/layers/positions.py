@@ -1,5 +1,8 @@
-"""Positions: encodings that are added to embeddings (`Positions`), or biases that are added to the
-scores of self-attention by the distance of query and key, as in T5 (`RelativePositions`).
+"""Positions: encodings that are added to embeddings, or biases that are added to attention scores.
+
+A model has one or the other. `Positions` adds sinusoids or learned vectors, or with relative
+positions nothing. `RelativePositions` then adds learned biases to the scores of self-attention, by
+the distance of query and key, as in T5.
 """
 
 import math
@@ -19,17 +22,9 @@ def sinusoids(length: int, model_dim: int, halves: bool = False) -> np.ndarray:
 
     Position p has sin(p f) and cos(p f) for D/2 frequencies f. In the paper's layout, sines and
     cosines alternate in even and odd columns, and f = 10000 ** (-2i / D). In tensor2tensor's
-    layout, all sines come first and all cosines second, and
+    layout, `halves`, all sines come first and all cosines second, and
     f = 10000 ** (-i / (D/2 - 1)). If D is odd, the last column is a sine in the first layout and 0
-    in the second.
-
-    Args:
-        length: number of positions.
-        model_dim: D.
-        halves: whether to use tensor2tensor's layout. Defaults to False.
-
-    Returns:
-        float32 (length, D).
+    in the second. The result is float32 (length, D).
     """
     pairs = model_dim // 2 if halves else -(-model_dim // 2)
     exponents = np.arange(pairs) / max(pairs - 1, 1) if halves else np.arange(pairs) * 2 / model_dim
@@ -137,23 +132,30 @@ class Positions(BaseLayer):
                 f"sequence length: expected at most max_length={self.max_length} tokens, got "
                 f"{length - self.prefix}; shorten it or raise max_length."
             )
-        total = embedded * embedded.shape[-1] ** 0.5 if self.scale else embedded
+        total = self._scaled(embedded)
         if self.table is not None:
-            table = ops.cast(ops.convert_to_tensor(self.table), embedded.dtype)
+            table = self._table(embedded.dtype)
             length = ops.shape(embedded)[1]
             by_number = isinstance(length, int) or keras.backend.backend() != "jax"
             if positions is None and not by_number:  # JAX slices by numbers only
                 positions = ops.arange(length)
             total = total + (table[:length] if positions is None else take_rows(table, positions))
-        total = self.layer_norm(total) if self.layer_norm else total
-        return self.sum_dropout(total, training=training)
+        return self.sum_dropout(self._normalized(total), training=training)
 
     def at(self, embedded: Tensor, position: Tensor) -> Tensor:
         """Add a position, a scalar or (M,), to the vectors of (B, M, D), without dropout."""
-        total = embedded * embedded.shape[-1] ** 0.5 if self.scale else embedded
+        total = self._scaled(embedded)
         if self.table is not None:
-            table = ops.cast(ops.convert_to_tensor(self.table), embedded.dtype)
-            total = total + ops.take(table, position, axis=0)
+            total = total + ops.take(self._table(embedded.dtype), position, axis=0)
+        return self._normalized(total)
+
+    def _scaled(self, embedded: Tensor) -> Tensor:
+        return embedded * embedded.shape[-1] ** 0.5 if self.scale else embedded
+
+    def _table(self, dtype: str) -> Tensor:
+        return ops.cast(ops.convert_to_tensor(self.table), dtype)
+
+    def _normalized(self, total: Tensor) -> Tensor:
         return self.layer_norm(total) if self.layer_norm else total
 
 
@@ -179,8 +181,9 @@ def bucket_table(buckets: int, max_distance: int, bidirectional: bool) -> np.nda
 
 
 def key_positions(columns: Tensor, beams: Tensor, prefix: int = 0) -> Tensor:
-    """Return the positions (C,) of the keys in a cache: one a prefix token, then one for each of M
-    beams.
+    """Return the positions (C,) of the C keys in a cache.
+
+    The tokens of the target's prefix have one key each, later positions one for each of M beams.
     """
     numbers = ops.arange(columns)
     return ops.where(numbers < prefix, numbers, prefix + (numbers - prefix) // beams)

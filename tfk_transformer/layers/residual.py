@@ -95,8 +95,9 @@ class LayerNorm(keras.layers.LayerNormalization):
 
 @keras.saving.register_keras_serializable(package="tfk_transformer")
 class RMSNorm(BaseLayer):
-    """Compute y = x / sqrt(mean(x^2) + epsilon) gamma over the last axis (arXiv:1910.07467), in
-    float32.
+    """Divide vectors by their root mean square (arXiv:1910.07467), in float32.
+
+    It computes y = x / sqrt(mean(x^2) + epsilon) gamma over the last axis.
     """
 
     arguments = ("epsilon",)

@@ -82,7 +82,7 @@ class BatchCheck:
             self.warn(target[:CHECKED_ROWS], y[:CHECKED_ROWS])
 
     def data(self, data: Any) -> Any:
-        """Return data of the types named below so that each of its batches is checked."""
+        """Return data with each batch checked; data of other types is returned as it is."""
         if data in _checked:
             return data
         classes = {

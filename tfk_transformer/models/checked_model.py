@@ -8,7 +8,7 @@ data set are checked before a step reads them, see `checked_batches`.
 import contextlib
 import functools
 import inspect
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import keras
@@ -29,21 +29,21 @@ OTHER_NAMES = {
 
 
 class CheckedModel(keras.Model):
-    """A model whose calls, `compile`, `fit`, `evaluate` and `predict` check their arguments."""
+    """A model whose calls, `compile`, `fit`, `evaluate` and `predict` check their arguments.
+
+    They check names, ranks, types and numbers of rows of the inputs, and that all ids are within
+    the vocabulary. `fit` and `evaluate` also check the labels of a loss that reads ids or classes.
+    """
 
     config: Any
     has_loss_weights = False  # whether `compile` received weights of the losses
 
     def check_inputs(self, inputs: Tensor) -> None:
-        """Check the names, shapes, types and known values of the inputs of a call.
-
-        Raises:
-            ValueError: names the argument, the expected and the received value.
-        """
+        """Check the names, shapes, types and known values of the inputs of a call."""
         ranges = self.id_ranges[:-1]  # without labels
         if len(ranges) == 1 and not isinstance(inputs, Mapping):
             inputs = {ranges[0].name: inputs}
-        check_names(inputs, tuple(id_range.name for id_range in ranges), ("source_mask",))
+        check_names(inputs, [id_range.name for id_range in ranges])
         for name, size, _ in ranges:
             check_ids(name, inputs[name], size)
         check_same_rows(inputs)
@@ -222,7 +222,7 @@ def _reads_ids(loss: object) -> bool:
     return isinstance(loss, LabelSmoothedCrossentropy) or loss in SPARSE_LOSSES
 
 
-def check_names(inputs: object, needed: tuple[str, ...], optional: tuple[str, ...] = ()) -> None:
+def check_names(inputs: object, needed: Sequence[str]) -> None:
     """Check for missing and unknown names: a misspelt mask, for instance, would be ignored."""
     if not isinstance(inputs, Mapping):
         items = ", ".join(f'"{name}": ids' for name in needed)
@@ -230,7 +230,7 @@ def check_names(inputs: object, needed: tuple[str, ...], optional: tuple[str, ..
             f"inputs: expected a dictionary {{{items}}}, got {_describe(inputs)}; give each array "
             "its name."
         )
-    names = (*needed, *optional)
+    names = (*needed, "source_mask")
     for name in inputs:
         if name not in names:
             hint = f" {OTHER_NAMES[name]}." if name in OTHER_NAMES else nearest(name, names)
@@ -257,19 +257,25 @@ def check_ids(name: str, ids: Tensor, vocab_size: int) -> None:
         dtype = keras.backend.standardize_dtype(ids.dtype)
     except ValueError:  # of NumPy, for strings and objects
         dtype = str(ids.dtype)
-    averaged = False
-    if keras.backend.backend() == "tensorflow":
-        import tensorflow as tf
-
-        # Under a strategy of `tf.distribute`, `fit` builds a model with the mean of the devices'
-        # first batches, float64 (`TensorFlowTrainer._maybe_symbolic_build`), in this context.
-        averaged = tf.distribute.in_cross_replica_context()
-    if "int" not in dtype and not averaged:
+    if "int" not in dtype and not _averaged_over_devices():
         remedy = "encode texts with a tokenizer, for instance with tokenizer.graph_encode(texts)"
         if "float" in dtype or dtype == "bool":
             remedy = "convert them, for instance with ids.astype('int32')"
         raise ValueError(f"{name}: expected integer ids, got {dtype}; {remedy}.")
     IdRange(name, vocab_size).check(ids)
+
+
+def _averaged_over_devices() -> bool:
+    """Return whether Keras may have averaged ids over devices, to float64.
+
+    Under a strategy of `tf.distribute`, `fit` builds a model with the mean of the devices' first
+    batches (`TensorFlowTrainer._maybe_symbolic_build`), in the cross-replica context.
+    """
+    if keras.backend.backend() != "tensorflow":
+        return False
+    import tensorflow as tf
+
+    return bool(tf.distribute.in_cross_replica_context())
 
 
 def check_same_rows(inputs: Mapping[str, Tensor]) -> None:
@@ -297,17 +303,20 @@ def check_from_logits(argument: str, functions: Any, logits: bool) -> None:
         name = function
         if not isinstance(function, str):
             name = getattr(function, "__name__", type(function).__name__)
-        # The class of Keras that the name of a function belongs to, if any.
-        full_name = "sparse_categorical_crossentropy" if name in ("crossentropy", "ce") else name
-        class_name = full_name.title().replace("_", "") if full_name.islower() else full_name
-        module = "losses" if argument == "loss" else "metrics"
-        if hasattr(getattr(keras, module), class_name):
-            full_name = f"keras.{module}.{class_name}"
         raise ValueError(
             f"{argument}: expected from_logits={logits} for a model that returns "
             f"{'logits' if logits else 'probabilities'}, got from_logits={not logits} of "
-            f"{name}; pass {full_name}(from_logits={logits})."
+            f"{name}; pass {_class_name(argument, name)}(from_logits={logits})."
         )
+
+
+def _class_name(argument: str, name: str) -> str:
+    """Return the class of Keras for the name of a function, or the name itself."""
+    if name in ("crossentropy", "ce"):
+        name = "sparse_categorical_crossentropy"
+    module = "losses" if argument == "loss" else "metrics"
+    class_name = name.title().replace("_", "") if name.islower() else name
+    return f"keras.{module}.{class_name}" if hasattr(getattr(keras, module), class_name) else name
 
 
 def _differ(one: tuple[int | None, ...], other: tuple[int | None, ...]) -> bool:
@@ -341,11 +350,9 @@ def _describe(value: object) -> str:
     if isinstance(value, Mapping):
         return "a dictionary"
     name = type(value).__name__
-    return (
-        f"a {name} of {len(value)}"
-        if isinstance(value, list | tuple)
-        else f"a value of type {name}"
-    )
+    if isinstance(value, list | tuple):
+        return f"a {name} of {len(value)}"
+    return f"a value of type {name}"
 
 
 def _from_logits(argument: str, function: Any) -> bool | None:

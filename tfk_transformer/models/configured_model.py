@@ -291,8 +291,9 @@ def array_problems(
     actual: Mapping[str, tuple[int, ...]],
     most: int | None = None,
 ) -> str:
-    """Describe every array that is missing, unexpected or of another shape; count those beyond
-    `most`.
+    """Describe every array that is missing, unexpected or of another shape.
+
+    Of more than `most` problems, the others are counted.
     """
     problems = []
     for name, shape in expected.items():

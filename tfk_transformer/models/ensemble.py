@@ -102,7 +102,9 @@ class Ensemble(TokenModel):
 
         The attention (B, 1, T, S) has the form of a single layer with one head.
         """
-        return combine_decoded([member.decode(inputs, training) for member in self.members])
+        decoded = [member.decode(inputs, training) for member in self.members]
+        attention = [ops.mean(one.cross_weights[-1], axis=1, keepdims=True) for one in decoded]
+        return Decoded([one.output for one in decoded], [], [mean_of(attention)])
 
     def logits(self, decoded: Tensor) -> Tensor:
         """Project the outputs (B, T, D) of the members to their logits (B, T, vocab_size)."""
@@ -112,27 +114,23 @@ class Ensemble(TokenModel):
         self, source: Tensor, use_cache: bool = True, tokens: Tensor = None
     ) -> Stepper:
         """Encode source ids (B, S) for a search; see `Transformer.start_search`."""
-        steps, first_caches, memories = zip(
-            *(member.start_search(source, use_cache, tokens) for member in self.members),
-            strict=True,
-        )
-
-        def step(beams: Beams, cache: Tensor, memory: Tensor) -> Step:
-            results = [one(beams, *state) for one, *state in zip(steps, cache, memory, strict=True)]
-            attention = mean_of([result.attention for result in results])
-            logits, caches = ([result[i] for result in results] for i in (0, 1))
-            return Step(logits, caches, attention)
+        steppers = [member.start_search(source, use_cache, tokens) for member in self.members]
 
         # Logits, cache and memory are lists with one item for each member.
-        return step, lambda batch: [first(batch) for first in first_caches], list(memories)
+        def step(beams: Beams, cache: Tensor, memory: Tensor) -> Step:
+            inputs = zip(steppers, cache, memory, strict=True)
+            steps = [stepper.step(beams, *state) for stepper, *state in inputs]
+            return Step(
+                [result.logits for result in steps],
+                [result.cache for result in steps],
+                mean_of([result.attention for result in steps]),
+            )
 
-
-def combine_decoded(decoded: Sequence[Decoded]) -> Decoded:
-    """Combine outputs, and the mean attention (B, 1, T, S) of the models' last layers and their
-    heads.
-    """
-    attention = [ops.mean(model.cross_weights[-1], axis=1, keepdims=True) for model in decoded]
-    return Decoded([model.output for model in decoded], [], [mean_of(attention)])
+        return Stepper(
+            step,
+            lambda batch: [stepper.first_cache(batch) for stepper in steppers],
+            [stepper.memory for stepper in steppers],
+        )
 
 
 def _built_members(models: Sequence[Transformer]) -> list[Transformer]:

@@ -43,14 +43,13 @@ def stock_type(config: ModelConfig) -> "type[TokenModel | Classifier]":
     from tfk_transformer.models.language_model import LanguageModel
     from tfk_transformer.models.transformer import Transformer
 
-    model_types: dict[str, Any] = {
+    types: dict[str, type[TokenModel | Classifier]] = {
         "encoder_decoder": Transformer,
         "decoder": LanguageModel,
         "encoder": Classifier,
         "ensemble": Ensemble,
     }
-    model_type: type[TokenModel | Classifier] = model_types[config.architecture]
-    return model_type
+    return types[config.architecture]
 
 
 def make_model(config: ModelConfig, **kwargs: Any) -> "TokenModel | Classifier":

@@ -1,4 +1,4 @@
-"""What is needed to make a model again: its plain weights, its class and its arguments."""
+"""Plain weights of a model, and a check that its class and arguments describe it."""
 
 import functools
 import inspect
@@ -81,14 +81,9 @@ def difference_from(
     weights of the first. Compared are the names and shapes of the weights, and for two short rows
     of ids the outputs of a call and of two decoding steps, without dropout.
 
-    Args:
-        model: the model; it is built if needed.
-        model_type: the class. Defaults to None: the library's own class of the architecture.
-        arguments: the argument of the class's `from_config`, except the dtype policy, which is the
-            model's. Defaults to None: the class is called with the model's configuration.
-
-    Returns:
-        The difference in words that continue "the model differs: ", or None if there is none.
+    The class is by default the library's own. It makes the model from the `arguments` of its
+    `from_config`, by default from the model's configuration, and with the model's dtype policy.
+    The result continues the words "the model differs: "; it is None without a difference.
     """
     random_state = random.getstate()  # from which new layers draw their seeds
     try:

@@ -41,10 +41,15 @@ class Beams(NamedTuple):
 
 
 StepFunction: TypeAlias = Callable[[Beams, Tensor, Tensor], Step]  # of beams, cache and memory
-# What a search of encoded sources needs: its step; the function from B to the KV cache before the
-# first step, tensors (B, …, 0, …) that grow along axis 2; and the memory, a structure of tensors
-# (B, …). A step may be called with only some of the rows.
-Stepper: TypeAlias = tuple[StepFunction, Callable[[Tensor], Tensor], Tensor]
+
+
+class Stepper(NamedTuple):
+    """The functions and tensors of a model for a search of encoded sources."""
+
+    step: StepFunction
+    # B -> the KV cache before the first step: tensors (B, …, 0, …) that grow along axis 2.
+    first_cache: Callable[[Tensor], Tensor]
+    memory: Tensor  # a structure of tensors (B, …); a step may be called with only some of the rows
 
 
 class TokenModel(ConfiguredModel):
@@ -221,7 +226,10 @@ class TokenModel(ConfiguredModel):
         raise NotImplementedError
 
     def _stepper(self, memory: tuple[Any, ...], use_cache: bool, tokens: Tensor) -> Stepper:
-        """Return the stepper of a memory for `step`, or without a cache, for `_decode_target`."""
+        """Return the stepper of a search; see `Transformer.start_search`.
+
+        The memory has tensors (B, …) that `step` reads, or without a cache, `_decode_target`.
+        """
 
         def step(beams: Beams, cache: list[Tensor], memory: Tensor) -> Step:
             if use_cache:
@@ -233,7 +241,7 @@ class TokenModel(ConfiguredModel):
                 return result
             return result._replace(logits=ops.take(result.logits, tokens, axis=2))
 
-        return step, self.decoder.empty_cache if use_cache else lambda batch: [], memory
+        return Stepper(step, self.decoder.empty_cache if use_cache else lambda batch: [], memory)
 
     def _decode_target(self, target: Tensor, memory: Sequence[Tensor]) -> Decoded:
         """Decode all positions of target ids (B, T)."""
@@ -242,8 +250,9 @@ class TokenModel(ConfiguredModel):
     def _step_positions(
         self, position: Tensor, tokens: Tensor, beams: Tensor, cache: list[Tensor]
     ) -> tuple[Tensor, Tensor] | None:
-        """Return the positions of queries and keys for relative positions, of tokens (B, N) at ()
-        or (N,).
+        """Return the positions of queries and keys, if the decoder has relative positions.
+
+        The position of the tokens (B, N) is a scalar or (N,).
         """
         if not self.decoder.relative_positions:
             return None

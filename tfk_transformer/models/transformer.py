@@ -8,7 +8,7 @@ of a prefix, which includes the suffix of a source.
 """
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 import keras
 from keras import ops
@@ -22,9 +22,12 @@ from tfk_transformer.layers.masks import HIDDEN, additive_mask, causal_mask
 from tfk_transformer.models.checked_batches import LABELS_NAME, IdRange
 from tfk_transformer.models.token_model import Step, Stepper, TokenModel
 
-# What every decoding step attends to: for each decoder layer keys (B, H, S, K) and values
-# (B, H, S, V), and the additive mask (B, 1, 1, S), where S includes the source's additions.
-Memory: TypeAlias = tuple[list[KeyValue], Tensor]
+
+class Memory(NamedTuple):
+    """The keys and values of the encoder's output, to which every decoding step attends."""
+
+    layers: list[KeyValue]  # for each decoder layer keys (B, H, S, K) and values (B, H, S, V)
+    mask: Tensor  # float32 (B, 1, 1, S); S includes the source's additions
 
 
 class AttentionMaps(NamedTuple):
@@ -52,10 +55,6 @@ class Transformer(TokenModel):
     The tokens of `config.source_prefix` and `config.target_prefix` stand before every source and
     target, and `config.source_suffix` after every source. Inputs, logits, attention weights and
     lengths do not include them.
-
-    A call, `fit`, `evaluate` and `predict` check names, ranks, types and numbers of rows of their
-    inputs, and that all ids are within the vocabulary. `fit` and `evaluate` also check the labels
-    of a loss that reads ids.
 
     A subclass can replace the classes of its stacks, `encoder_type` and `decoder_type`.
 
@@ -88,21 +87,21 @@ class Transformer(TokenModel):
 
     def decode(self, inputs: Tensor, training: bool | None = None) -> Decoded:
         """Return the decoder's output (B, T, D) and attention weights, for the inputs of a call."""
-        mask = self._source_mask(inputs["source"], inputs.get("source_mask"))
-        encoded = self.encode(inputs["source"], training, mask)
-        memory = (encoded.output, prefixed_mask(self.config.source_additions, mask))
-        return self._decode_target(inputs["target"], memory, training)
+        return self._encode_and_decode(inputs, training)[1]
 
     def attention_maps(self, inputs: Tensor) -> AttentionMaps:
         """Return the attention weights of every layer and head, for the inputs of a call."""
         self.check_inputs(inputs)
-        mask = self._source_mask(inputs["source"], inputs.get("source_mask"))
-        encoded = self.encode(inputs["source"], False, mask)
-        memory = (encoded.output, prefixed_mask(self.config.source_additions, mask))
-        decoded = self._decode_target(inputs["target"], memory, False)
+        encoded, decoded = self._encode_and_decode(inputs, False)
         prefix = len(self.config.source_additions)
         encoder = [weights[:, :, prefix:, prefix:] for weights in encoded.weights]
         return AttentionMaps(encoder, decoded.self_weights, decoded.cross_weights)
+
+    def _encode_and_decode(self, inputs: Tensor, training: bool | None) -> tuple[Attended, Decoded]:
+        mask = self._source_mask(inputs["source"], inputs.get("source_mask"))
+        encoded = self.encode(inputs["source"], training, mask)
+        memory = (encoded.output, prefixed_mask(self.config.source_additions, mask))
+        return encoded, self._decode_target(inputs["target"], memory, training)
 
     def encode(
         self, source: Tensor, training: bool | None = None, attention_mask: Tensor = None
@@ -133,8 +132,7 @@ class Transformer(TokenModel):
     def remember(self, source: Tensor) -> Memory:
         """Encode source ids (B, S), and project the output for each decoder layer of a search."""
         encoded = self.encode(source).output
-        mask = prefixed_mask(self.config.source_additions, self._source_mask(source))
-        return self.decoder.project_memory(encoded), mask
+        return Memory(self.decoder.project_memory(encoded), self._memory_mask(source))
 
     def step(
         self,
@@ -199,13 +197,16 @@ class Transformer(TokenModel):
         """
         if use_cache:
             return self._stepper(self.remember(source), use_cache, tokens)
-        encoded = self.encode(source).output
-        mask = prefixed_mask(self.config.source_additions, self._source_mask(source))
-        return self._stepper((encoded, mask), use_cache, tokens)
+        memory = (self.encode(source).output, self._memory_mask(source))
+        return self._stepper(memory, use_cache, tokens)
+
+    def _memory_mask(self, source: Tensor) -> Tensor:
+        return prefixed_mask(self.config.source_additions, self._source_mask(source))
 
     def _source_mask(self, source: Tensor, real: Tensor = None) -> Tensor:
-        """Return the additive mask (B, 1, 1, S) of ids (B, S); `real` is 1 for a token, by default
-        unless 0.
+        """Return the additive mask (B, 1, 1, S) of source ids (B, S).
+
+        `real` is 1 for a token and 0 for padding, by default where ids are not 0.
         """
         real = ops.not_equal(source, PAD_ID) if real is None else real
         if not self.config.source_end:
@@ -216,9 +217,7 @@ class Transformer(TokenModel):
     def _decode_target(
         self, target: Tensor, memory: Sequence[Tensor], training: bool | None = None
     ) -> Decoded:
-        """Decode ids (B, T), given the encoder's output (B, S, D) and its additive mask (B, 1, 1,
-        S).
-        """
+        """Decode ids (B, T), given the encoder's output (B, S, D) and its mask (B, 1, 1, S)."""
         encoded, source_mask = memory
         # Target padding is at the end, so the causal mask hides it from every real token.
         target = prefixed(self.config.target_prefix, target)

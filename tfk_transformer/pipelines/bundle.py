@@ -18,11 +18,7 @@ from tfk_transformer.config.model_options import LANGUAGE_OPTIONS, ClassifierCon
 from tfk_transformer.config.small_files import read_json_object, read_small_file, read_small_text
 from tfk_transformer.models.configured_model import ConfiguredModel
 from tfk_transformer.models.registry import ModelConfig, config_from_json
-from tfk_transformer.models.reproduction import (
-    changed_layers,
-    note_of_changes,
-    plain_weights,
-)
+from tfk_transformer.models.reproduction import changed_layers, note_of_changes, plain_weights
 from tfk_transformer.pipelines.model_record import MODEL, check_remake, record_of, remake
 from tfk_transformer.pipelines.weights import WEIGHTS_FILE, read_weights, write_weights
 from tfk_transformer.runtime_environment import check_process
@@ -40,14 +36,8 @@ SEARCH = "search"
 Json: TypeAlias = Mapping[str, Any]  # a JSON object
 
 
-# The classes whose `load` reads a bundle, by the architecture of the model, and their files.
+# The classes whose `load` reads a bundle, and its files.
 TRANSLATOR, CLASSIFIER = "Translator", "TextClassifier"
-READERS = {
-    "encoder_decoder": TRANSLATOR,
-    "decoder": TRANSLATOR,
-    "ensemble": TRANSLATOR,
-    "encoder": CLASSIFIER,
-}
 FILES = {
     TRANSLATOR: (CONFIG, WEIGHTS_FILE, SOURCE_TOKENIZER, TARGET_TOKENIZER),
     CLASSIFIER: (CONFIG, WEIGHTS_FILE, SOURCE_TOKENIZER, LABELS),
@@ -204,13 +194,17 @@ def read_record(folder: Path, name: str) -> Json:
 def reader_of(path: str | PathLike[str]) -> str | None:
     """Return the class that reads a bundle; None if the folder has no configuration."""
     config = _read_config_file(Path(path))
-    return READERS[config.architecture] if config else None
+    return _reader_for(config) if config else None
+
+
+def _reader_for(config: ModelConfig) -> str:
+    return CLASSIFIER if isinstance(config, ClassifierConfig) else TRANSLATOR
 
 
 def read_config(folder: Path, reader: str) -> ModelConfig:
     """Check that a bundle has the files that a reader needs, and return its configuration."""
     config = _read_config_file(folder)
-    if config and (other := READERS[config.architecture]) != reader:
+    if config and (other := _reader_for(config)) != reader:
         raise ValueError(
             f"bundle: expected a bundle that {reader} reads, got {folder}, which is for {other}; "
             f"open it with {other}.load."

@@ -40,6 +40,8 @@ class KerasRuntime(Generic[Functions]):
     Until then, their modules, which load TensorFlow, are not imported.
     """
 
+    model: Any
+
     def __init__(self, max_length: int, make_functions: Callable[[], Functions]) -> None:
         check_process()
         self.max_length = max_length
@@ -56,16 +58,16 @@ class KerasRuntime(Generic[Functions]):
         """Run a function; see `Runtime.run`."""
         check_process()
         check_backend()
-        if name not in self._traced:
-            self._traced |= self._functions_of(name)
+        if name not in self._traced and name in FUNCTIONS:
+            from tfk_transformer.search.signature_functions import signature_function
+
+            self._traced[name] = signature_function(self.functions, FUNCTIONS[name])
+        elif name not in self._traced:
+            from tfk_transformer.search.decoder_step import step_functions
+
+            self._traced |= step_functions(self.model)
         outputs: Outputs = self._traced[name](**inputs)
         return outputs
-
-    def _functions_of(self, name: str) -> dict[str, Any]:
-        """Return `tf.function`s by name, including the function with this name."""
-        from tfk_transformer.search.signature_functions import signature_function
-
-        return {name: signature_function(self.functions, FUNCTIONS[name])}
 
     def require(self, argument: str, *names: str) -> None:
         """Do nothing: a Keras model has all functions."""
@@ -117,9 +119,13 @@ class KerasTranslatorRuntime(KerasRuntime["TranslationFunctions"]):
         self.has_encoder: bool = model.config.has_encoder
 
     def _new_functions(self) -> "TranslationFunctions":
-        from tfk_transformer.search import model_functions as made
+        from tfk_transformer.search import model_functions
 
-        functions = made.TranslationFunctions if self.has_encoder else made.ContinuationFunctions
+        functions = (
+            model_functions.TranslationFunctions
+            if self.has_encoder
+            else model_functions.ContinuationFunctions
+        )
         source_tokenizer, target_tokenizer, _ = self.tokenizers
         return functions(
             self.model,
@@ -129,13 +135,6 @@ class KerasTranslatorRuntime(KerasRuntime["TranslationFunctions"]):
             use_cache=self.use_cache,
             search=self.search,
         )
-
-    def _functions_of(self, name: str) -> dict[str, Any]:
-        if name in FUNCTIONS:
-            return super()._functions_of(name)
-        from tfk_transformer.search.decoder_step import step_functions
-
-        return step_functions(self.model)
 
     @property
     def languages(self) -> Languages:

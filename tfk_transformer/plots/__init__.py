@@ -2,6 +2,8 @@
 
 All are matplotlib figures, except an HTML page. The public names load on first use, so that the
 page does not require matplotlib.
+
+Imports `inference` and `text`.
 """
 
 import importlib

@@ -141,13 +141,13 @@ def attention_figure(
             f"kind: expected one of {', '.join(kinds)}, got '{name}'. {attention.missing}".rstrip()
         )
     maps = kinds[name]
-    weights, titles, layer_name = maps.select(layer, head, mean)
+    selected = maps.select(layer, head, mean)
     return attention_map(
-        weights,
+        selected.weights,
         maps.columns,
         maps.rows,
-        title=f"{TITLES[name]}: {layer_name}",
-        titles=titles,
+        title=f"{TITLES[name]}: {selected.layer}",
+        titles=selected.titles,
         labels=LABELS[name],
     )
 

@@ -22,6 +22,14 @@ MAX_CHARACTERS = 24  # of a label
 DATA_MARK = "/*DATA*/"  # in explorer.html
 
 
+class SelectedHeads(NamedTuple):
+    """Some heads of one kind of attention, with their titles in a figure."""
+
+    weights: np.ndarray  # float32 (heads, T, S)
+    titles: list[str]  # of each head
+    layer: str  # the name of their layer
+
+
 class HeadMaps(NamedTuple):
     """The weights of one kind of attention, in all L layers and H heads."""
 
@@ -31,8 +39,8 @@ class HeadMaps(NamedTuple):
 
     def select(
         self, layer: int | None = None, head: int | None = None, mean: bool = False
-    ) -> tuple[np.ndarray, list[str], str]:
-        """Return heads of one layer, or a mean, float32 (heads, T, S), their titles and layer.
+    ) -> SelectedHeads:
+        """Return heads of one layer, or a mean.
 
         Args:
             layer: the number of the layer from 1; negative numbers count from the last. Default:
@@ -56,10 +64,10 @@ class HeadMaps(NamedTuple):
             weights, layer_name = self.weights[number], f"layer {number + 1} of {layers}"
             weights = weights.mean(axis=0)[None] if mean else weights
         if mean:
-            return weights, ["mean of all heads"], layer_name
+            return SelectedHeads(weights, ["mean of all heads"], layer_name)
         selected = range(heads) if head is None else [_index("head", head, heads)]
         titles = [f"head {n + 1}" for n in selected]
-        return weights[list(selected)], titles, layer_name
+        return SelectedHeads(weights[list(selected)], titles, layer_name)
 
 
 class AttentionWeights(NamedTuple):
@@ -189,7 +197,7 @@ def attention_page(attention: AttentionWeights) -> str:
 
 
 def token_labels(tokens: Sequence[str]) -> list[str]:
-    """Return tokens without SentencePiece's mark of a blank; only this mark becomes "␣"."""
+    """Return tokens without SentencePiece's mark of a blank; a token of only this mark is "␣"."""
     return [label_text(token.removeprefix(WORD).replace(WORD, " ")) or "\u2423" for token in tokens]
 
 

@@ -100,7 +100,7 @@ def _is_wide(character: str) -> bool:
 
 @functools.cache
 def _characters(path: str) -> frozenset[int]:
-    """Return the characters with glyphs in a font file, if it opens."""
+    """Return the characters with glyphs in a font file; none if it does not open."""
     try:
         return frozenset(font_manager.get_font(path).get_charmap())
     except (OSError, RuntimeError):
@@ -108,7 +108,7 @@ def _characters(path: str) -> frozenset[int]:
 
 
 def _installed() -> dict[str, frozenset[int]]:
-    """Return the upright fonts of normal weight for text, with their characters."""
+    """Return the upright fonts of normal weight that have text, with their characters."""
     upright = {
         font.name: font.fname
         for font in font_manager.fontManager.ttflist

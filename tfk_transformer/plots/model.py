@@ -2,7 +2,7 @@
 
 import itertools
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -141,15 +141,9 @@ def positions_of(model: Any, length: int) -> tuple[np.ndarray, str]:
 def _columns(model: "ConfiguredModel") -> list[list[_Box]]:
     """Return the encoder and the decoder of a built model, or of each member of an ensemble."""
     members: dict[str, Any] = getattr(model, "named_members", lambda: {"": model})()
-    counts = {name: math.prod(weight.shape) for name, weight in model.named_weights.items()}
     columns = []
     for prefix, member in members.items():
-        own = {
-            name.removeprefix(prefix): count
-            for name, count in counts.items()
-            if name.startswith(prefix)
-        }
-        parts = _Parts(member.config, own)
+        parts = _Parts(member)
         title = prefix.rstrip("/").replace("_", " ")
         labels = SIDE_LABELS[member.config.architecture]
         columns += [list(parts.column(side, label, title)) for side, label in labels.items()]
@@ -157,11 +151,14 @@ def _columns(model: "ConfiguredModel") -> list[list[_Box]]:
 
 
 class _Parts:
-    """The parts of a model, with its numbers of parameters by the name of each weight."""
+    """The parts of a single model."""
 
-    def __init__(self, config: Any, counts: Mapping[str, int]) -> None:
-        self.config = config
-        self.counts = counts
+    def __init__(self, model: Any) -> None:
+        self.config = model.config
+        # Numbers of parameters by the name of each weight.
+        self.counts = {
+            name: math.prod(weight.shape) for name, weight in model.named_weights.items()
+        }
 
     def column(self, side: str, label: str, title: str) -> Iterator[_Box]:
         """Yield the boxes of one side: embedding, positions, layers, outputs."""

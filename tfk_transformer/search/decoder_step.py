@@ -1,6 +1,4 @@
-"""TensorFlow functions of a model's encoder and decoding step, over tensors by name, which host
-programs call from their own decoding loop.
-"""
+"""TensorFlow functions of encoders and decoding steps, for host programs with their own loop."""
 
 import itertools
 from collections.abc import Iterable
@@ -53,9 +51,7 @@ class StepFunctions:
     def steps(
         self, tokens: Tensor, position: Tensor, tensors: Tensors, lineage: Tensor = None
     ) -> list[Step]:
-        """Return the step of each member, from its memory and cache by name; see
-        `Transformer.step`.
-        """
+        """Return the step of each member, from tensors by name; see `Transformer.step`."""
         steps = []
         numbers = itertools.count()  # of the layers of all members
         for member in self.members:

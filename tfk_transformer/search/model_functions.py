@@ -151,6 +151,10 @@ class TranslationFunctions:
         """Return S, the number of tokens that each token attends to."""
         return tf.shape(source)[1]
 
+    def _source_mask(self, source: Tensor) -> Tensor:
+        """Return the tokens that a coverage penalty counts, bool (B, S), False for padding."""
+        return tf.not_equal(source, PAD_ID)
+
     def _max_new_tokens(self, source: Tensor) -> Tensor:
         """Return the number of tokens (B,) that may follow each source (B, S)."""
         return tf.fill([tf.shape(source)[0]], self.model.config.max_length)
@@ -161,11 +165,9 @@ class TranslationFunctions:
         max_lengths: Tensor,
         limits: Limits,
         prefix: Tensor,
-        source_mask: Tensor = None,
     ) -> Hypotheses:
-        """Search, by default with attention to all tokens of the source; see `BeamSearch.run`."""
-        if source_mask is None:
-            source_mask = tf.not_equal(source, PAD_ID)
+        """Search for ids with the prefix; see `BeamSearch.run`."""
+        source_mask = self._source_mask(source)
         candidates = None if self.shortlist is None else find_candidates(self.shortlist, source)
         tokens = None if candidates is None else candidates.tokens
         step, first_cache, memory = self.model.start_search(source, self.use_cache, tokens)
@@ -180,6 +182,9 @@ class ContinuationFunctions(TranslationFunctions):
     A prompt and its continuation together have at most `max_length` tokens.
     """
 
+    def _source_mask(self, source: Tensor) -> Tensor:
+        return tf.zeros([tf.shape(source)[0], 0], tf.bool)
+
     def _max_new_tokens(self, source: Tensor) -> Tensor:
         return self.model.config.max_length - count_tokens(without_end(source))
 
@@ -189,14 +194,11 @@ class ContinuationFunctions(TranslationFunctions):
         max_lengths: Tensor,
         limits: Limits,
         prefix: Tensor,
-        source_mask: Tensor = None,
     ) -> Hypotheses:
         prompts = without_end(source)
         prompt_lengths = count_tokens(prompts)
-        no_source = tf.zeros([tf.shape(source)[0], 0], tf.bool)
         max_lengths += prompt_lengths
-        prefix = join(prompts, prefix)
-        hypotheses = super()._search(source, max_lengths, limits, prefix, no_source)
+        hypotheses = super()._search(source, max_lengths, limits, join(prompts, prefix))
         return hypotheses._replace(ids=_shift_left(hypotheses.ids, prompt_lengths))
 
     def _decode(self, source: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
@@ -241,9 +243,7 @@ class ClassificationFunctions:
         return tf.where(fits, probabilities, float("nan"))
 
     def classify(self, text: Tensor) -> dict[str, Tensor]:
-        """Return the `label` (B,) of texts (B,), its `probability` (B,), and the `probabilities`
-        (B, C).
-        """
+        """Return `label` (B,), its `probability` (B,), and `probabilities` (B, C) of texts (B,)."""
         probabilities = self.probabilities(encode_texts(self.tokenizer, text))
         best = tf.argmax(probabilities, axis=1, output_type=tf.int32)  # (B,)
         probability = tf.gather(probabilities, best, batch_dims=1)
@@ -283,9 +283,7 @@ def _in_vocabulary(ids: Tensor | None, vocab_size: int) -> Tensor:
 
 
 def _broadcast_prefix(prefix: Tensor | None, batch_size: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the prefix (B, P) of each row without end tokens and needless padding, and its length
-    (B,).
-    """
+    """Return prefixes (B, P) without end tokens and needless padding, and their lengths (B,)."""
     if prefix is None:
         return tf.zeros([batch_size, 0], tf.int32), tf.zeros([batch_size], tf.int32)
     prefix = without_end(prefix)

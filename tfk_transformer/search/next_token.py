@@ -4,7 +4,7 @@ A sentences have M hypotheses each, and the vocabulary has V tokens. The logits 
 list, whose log-probabilities are averaged.
 """
 
-from typing import TypeAlias
+from typing import NamedTuple
 
 import tensorflow as tf
 
@@ -25,9 +25,11 @@ PRIME = 2**31 - 1  # the modulus of `_uniform`
 MASK_SCALE = 6e-8
 
 
-# The k tokens that may follow each hypothesis, best first: float32 log-probabilities and int32 ids,
-# (A, M, k) each.
-NextTokens: TypeAlias = tuple[Tensor, Tensor]
+class NextTokens(NamedTuple):
+    """The k tokens that may follow each hypothesis, best first."""
+
+    log_probs: Tensor  # float32 (A, M, k)
+    ids: Tensor  # int32 (A, M, k)
 
 
 def num_next_tokens(limits: Limits, vocab_size: Tensor) -> Tensor:
@@ -59,7 +61,7 @@ def choose_best(
     k = tf.minimum(1 + NUM_EXCLUDED, vocabulary.size)
     top, ids = top_k_by_blocks(_log_probs(logits, candidate_mask), vocabulary, k, num_blocks=2)
     log_probs, rank = tf.math.top_k(tf.where(ids < min_id, NEG_INF, top), k=1)
-    return log_probs, tf.gather(ids, rank, batch_dims=1)
+    return NextTokens(log_probs, tf.gather(ids, rank, batch_dims=1))
 
 
 class TokenChoice:
@@ -121,9 +123,7 @@ class TokenChoice:
         return tf.pad(lowest, [[0, 0], [0, 0], [0, self.vocabulary.size - END_ID - 1]])
 
     def _renormalized(self, logits: Tensor, hidden: Tensor) -> Tensor:
-        """Exclude the hidden tokens from logits (A, M, V), and so from the sum, if the setting says
-        so.
-        """
+        """Hide tokens in logits (A, M, V), and so in their softmax, with `renormalize_logits`."""
         hidden = tf.where(tf.equal(self.limits.renormalize_logits, 1), hidden, 0.0)
         return tf.nest.map_structure(lambda part: tf.cast(part, tf.float32) + hidden, logits)
 
@@ -135,7 +135,7 @@ class TokenChoice:
         num_blocks = tf.maximum(self.k - NUM_EXCLUDED, 1) + 1
         top_k = top_k_by_blocks(log_probs, self.vocabulary, self.k, num_blocks)
         best, ids = (tf.reshape(part, shape) for part in top_k)
-        return tf.where(ids < self.min_id, NEG_INF, best), ids
+        return NextTokens(tf.where(ids < self.min_id, NEG_INF, best), ids)
 
     def _sample(self, log_probs: Tensor, allowed: Tensor, position: Tensor) -> NextTokens:
         """Sample one token for each hypothesis. The other k - 1 have the log-probability `NEG_INF`.
@@ -153,7 +153,7 @@ class TokenChoice:
         token = tf.argmax(noisy, axis=-1, output_type=tf.int32)[:, :, None]  # (A, M, 1)
         log_prob = tf.gather(log_probs, token, batch_dims=2)
         rest = [[0, 0], [0, 0], [0, self.k - 1]]
-        return tf.pad(log_prob, rest, constant_values=NEG_INF), tf.pad(token, rest)
+        return NextTokens(tf.pad(log_prob, rest, constant_values=NEG_INF), tf.pad(token, rest))
 
 
 def _log_probs(logits: Tensor, candidate_mask: Tensor | None) -> Tensor:
@@ -167,9 +167,7 @@ def _log_probs(logits: Tensor, candidate_mask: Tensor | None) -> Tensor:
 
 
 def _sampling_threshold(scores: Tensor, limits: Limits, vocab_size: Tensor) -> Tensor:
-    """Return the score (A, M, 1) of the last of the best `top_k` tokens that are needed for
-    `top_p`.
-    """
+    """Return the lowest score (A, M, 1) of the best `top_k` tokens that `top_p` includes."""
     descending = tf.math.top_k(scores, k=vocab_size).values
     cumulative = tf.cumsum(tf.nn.softmax(descending), axis=-1, exclusive=True)
     top_k = tf.where(tf.greater(limits.top_k, 0), limits.top_k, vocab_size)
@@ -200,18 +198,14 @@ def _uniform(seed: Tensor, position: Tensor, beams: Tensor, vocab_size: Tensor) 
 
 
 def _penalize_repetition(logits: Tensor, present: Tensor, factor: Tensor) -> Tensor:
-    """Lower the logits of tokens that are `present`, (A, M, V) each (arXiv:1909.05858, section
-    4.1).
-    """
+    """Lower the logits of tokens that are `present`, (A, M, V) each (arXiv:1909.05858, 4.1)."""
     logits = tf.cast(logits, tf.float32)
     factor = tf.cast(factor, tf.float32)
     return tf.where(present, tf.where(logits > 0, logits / factor, logits * factor), logits)
 
 
 def _repeated_ngrams(ids: Tensor, limits: Limits, vocab_size: Tensor) -> Tensor:
-    """Return which tokens would repeat an n-gram of a hypothesis, bool (A, M, V); none for a size
-    of 0.
-    """
+    """Return which tokens would repeat an n-gram, bool (A, M, V); none for a size of 0."""
     size = limits.no_repeat_ngram_size
     length = tf.shape(ids)[2]
     context_size = tf.maximum(size - 1, 0)
@@ -229,9 +223,7 @@ def _repeated_ngrams(ids: Tensor, limits: Limits, vocab_size: Tensor) -> Tensor:
 
 
 def _token_mask(ids: Tensor, beams: Tensor, vocab_size: Tensor) -> Tensor:
-    """Return which tokens are in ids (A, M, n), bool (A, M, V); the id vocab_size stands for no
-    token.
-    """
+    """Return which tokens are in ids (A, M, n), bool (A, M, V); the id vocab_size is no token."""
     num_rows = tf.shape(ids)[0] * beams
     flat = tf.reshape(ids, [num_rows, -1])  # (A*M, n)
     rows = tf.broadcast_to(tf.range(num_rows)[:, None], tf.shape(flat))

@@ -115,9 +115,7 @@ class Selection:
     def _choose_top_k(
         self, prediction: Step, k: Tensor, state: SearchState, rows: SearchRows
     ) -> tuple[NextTokens, Tensor, Tensor]:
-        """Return the next tokens, coverage and coverage score (A, M) of hypotheses, for the usual
-        settings.
-        """
+        """Return next tokens, coverage and coverage score (A, M), for the usual settings."""
         below_min_length = state.length - rows.prefix_length < self.limits.min_length
         next_tokens = self._from_logits(
             rows,
@@ -159,7 +157,7 @@ class Selection:
         if self.candidates is None:
             return choose(self.vocabulary, None)
         log_probs, ids = choose(self.candidates.blocks(), rows.candidate_mask)
-        return log_probs, tf.gather(self.candidates.tokens, ids)
+        return NextTokens(log_probs, tf.gather(self.candidates.tokens, ids))
 
     def _select_beams(
         self,
@@ -177,9 +175,9 @@ class Selection:
         """
         beams = self.limits.beam_size
         # The best 2M continuations of each sentence, best first: (A, 2M) each.
-        log_probs = tf.reshape(state.log_probs[:, :, None] + next_tokens[0], [-1, beams * k])
+        log_probs = tf.reshape(state.log_probs[:, :, None] + next_tokens.log_probs, [-1, beams * k])
         log_probs, indices = tf.math.top_k(log_probs, k=2 * beams)
-        tokens = tf.gather(tf.reshape(next_tokens[1], [-1, beams * k]), indices, batch_dims=1)
+        tokens = tf.gather(tf.reshape(next_tokens.ids, [-1, beams * k]), indices, batch_dims=1)
         parents = indices // k  # the live hypothesis that each continues
         ending = tf.equal(tokens, END_ID)
         at_max_length = state.length >= rows.max_length
@@ -194,15 +192,8 @@ class Selection:
         scores = tf.where(log_probs > threshold, scores, NEG_INF)
         scores = tf.concat([state.finished_scores, scores], axis=1)
         finished_scores, finished = tf.math.top_k(scores, k=beams)
-        # With an `early_stopping` of true, the best n_best finished hypotheses are final if there
-        # are M, or if no live hypothesis can exceed them: its log-probability only falls, its
-        # length penalty grows at most to that of the maximum length, and its coverage penalty is
-        # never positive. Otherwise there must be M, and no live hypothesis that can exceed them
-        # all.
         compared = tf.where(self.at_current_length, penalty, bounds.last_penalty)
-        full = finished_scores[:, -1:] > self.full_score
-        attainable = live_log_probs[:, :1] / compared
-        final = full | (tf.gather(finished_scores, self.rank, axis=1) >= attainable)
+        final = self._is_final(finished_scores, live_log_probs, compared)
         done = state.done | at_max_length | final
         changed = _changed(
             state,
@@ -211,6 +202,18 @@ class Selection:
             done=done,
         )
         return self._reorder(changed, rows, tokens, parents, finished, live)
+
+    def _is_final(self, finished_scores: Tensor, log_probs: Tensor, penalty: Tensor) -> Tensor:
+        """Return whether finished hypotheses are final, from log-probabilities of live ones.
+
+        With an `early_stopping` of true, the best n_best are final if there are M, or if no live
+        hypothesis can exceed them: its log-probability only falls, its length penalty grows at most
+        to that of the maximum length, and its coverage penalty is never positive. Otherwise there
+        must be M, and no live hypothesis that can exceed them all.
+        """
+        full = finished_scores[:, -1:] > self.full_score
+        attainable = log_probs[:, :1] / penalty
+        return full | (tf.gather(finished_scores, self.rank, axis=1) >= attainable)
 
     def _reorder(
         self,
@@ -250,9 +253,10 @@ def _changed(state: SearchState, **changes: Tensor) -> SearchState:
 
 def _force(next_tokens: NextTokens, k: Tensor, forced: Tensor, token: Tensor) -> NextTokens:
     """Where `forced`, bool (A, 1, 1), exclude all tokens but `token`, with log-probability 0."""
-    log_probs, ids = next_tokens
-    only = tf.where(tf.equal(tf.range(k), 0), 0.0, NEG_INF)  # (k,)
-    return tf.where(forced, only, log_probs), tf.where(forced, token, ids)
+    log_probs = tf.where(tf.equal(tf.range(k), 0), 0.0, NEG_INF)  # (k,)
+    return NextTokens(
+        tf.where(forced, log_probs, next_tokens.log_probs), tf.where(forced, token, next_tokens.ids)
+    )
 
 
 def _end_threshold(may_end: Tensor) -> Tensor:

@@ -1,6 +1,4 @@
-"""The functions of translators and classifiers as `tf.function`s with the names, dtypes and shapes
-of `inference.signatures`.
-"""
+"""The functions of models as `tf.function`s with the signatures of `inference.signatures`."""
 
 import functools
 import inspect

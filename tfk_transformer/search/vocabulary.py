@@ -78,9 +78,7 @@ class Candidates(NamedTuple):
 
 
 def find_candidates(shortlist: Shortlist, source: Tensor) -> Candidates:
-    """Return the candidates of source ids, int32 (B, S). The arrays of the shortlist may be
-    tensors.
-    """
+    """Return the candidates of source ids (B, S), by a shortlist of arrays or of tensors."""
     batch_size = tf.shape(source)[0]
     always = tf.convert_to_tensor(shortlist.always)
     likely = tf.gather(tf.convert_to_tensor(shortlist.likely), source)  # (B, S, L)

@@ -50,8 +50,10 @@ class Calibration(NamedTuple):
 
 
 def features(translation: Translation) -> tuple[float, float, float]:
-    """Return the score of a translation, the logarithm of its number of characters, and that of its
-    ratio to the number of characters of the source: all files have them.
+    """Return the numbers that all files have of a translation.
+
+    They are its score, the logarithm of its number of characters, and the logarithm of the ratio of
+    this number to the number of characters of the source.
     """
     length = math.log(1 + len(translation.text))
     return translation.score, length, length - math.log(1 + len(translation.source))

@@ -41,11 +41,11 @@ def are_right(texts: Sequence[str], references: Sequence[str], chrf: float) -> n
 
 
 def fit_logistic_regression(inputs: np.ndarray, labels: np.ndarray) -> tuple[float, list[float]]:
-    """Return the intercept and the weights of a logistic regression of float inputs (N, K) and bool
-    labels (N,), by Newton's method.
+    """Return the intercept and the weights of a logistic regression, by Newton's method.
 
-    The targets are smoothed as in Platt's "Probabilistic outputs for support vector machines"
-    (1999, section 2.2), so that probabilities remain between 0 and 1 if all labels are equal.
+    Inputs are float (N, K), and labels are bool (N,). The targets are smoothed as in Platt's
+    "Probabilistic outputs for support vector machines" (1999, section 2.2), so that probabilities
+    remain between 0 and 1 if all labels are equal.
     """
     mean, scale = inputs.mean(axis=0), inputs.std(axis=0)
     scale[scale == 0] = 1
@@ -66,8 +66,9 @@ def fit_logistic_regression(inputs: np.ndarray, labels: np.ndarray) -> tuple[flo
 
 
 def expected_calibration_error(confidences: np.ndarray, right: np.ndarray) -> float:
-    """Return the mean difference between confidence and share of right translations, in `BINS` bins
-    of equal width by confidence (arXiv:1706.04599, equation 3).
+    """Return the mean difference between confidence and share of right translations.
+
+    They are in `BINS` bins of equal width by confidence (arXiv:1706.04599, equation 3).
     """
     bins = np.minimum((confidences * BINS).astype(int), BINS - 1)
     excess = np.bincount(bins, weights=confidences - right, minlength=BINS)
@@ -75,8 +76,9 @@ def expected_calibration_error(confidences: np.ndarray, right: np.ndarray) -> fl
 
 
 def auroc(confidences: np.ndarray, right: np.ndarray) -> float | None:
-    """Return the probability that a right translation has a higher confidence than a wrong one: the
-    area under the ROC curve. Equal confidences count half.
+    """Return the probability that a right translation has a higher confidence than a wrong one.
+
+    It is the area under the ROC curve. Equal confidences count half.
     """
     positive = int(right.sum())
     negative = len(right) - positive

@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from tfk_transformer.config.small_files import MAX_VOCABULARY_BYTES, read_small_file
 from tfk_transformer.text.kept_characters import is_unspaced
+from tfk_transformer.text.results import Translation
 from tfk_transformer.text.words import word_spans
 
 OPENING = "([{\"'«„“‘¿¡-/"  # marks that a word follows without a blank
@@ -115,9 +116,18 @@ class Candidate(NamedTuple):
     prefix: str
 
 
+class ScoredCandidate(NamedTuple):
+    """A candidate with its translation."""
+
+    candidate: Candidate
+    translation: Translation
+    score: float  # of the whole translation, including the forced prefix
+
+
 def missing_terms(terms: Sequence[str], text: str, placed: Sequence[str] = ()) -> list[str]:
-    """Return the terms that occur less often in a text than in `terms`, ignoring case: each as
-    often as it is missing. The terms in `placed` were forced into the text.
+    """Return each term as often as a text lacks it, ignoring case.
+
+    The terms in `placed` were forced into the text.
     """
     folded = text.casefold()
     spans = word_spans(folded, range(len(folded)))
@@ -148,10 +158,10 @@ def candidates(terms: Sequence[str], text: str, forced: str) -> list[Candidate]:
     return list(dict.fromkeys(tried))
 
 
-def leftmost_candidate(scores: Mapping[Candidate, float]) -> Candidate:
+def leftmost_candidate(scored: Sequence[ScoredCandidate]) -> ScoredCandidate:
     """Return the leftmost of the most probable candidates of each term; the others follow later."""
-    best: dict[str, Candidate] = {}
-    for candidate, score in scores.items():
-        if score > scores[best.setdefault(candidate.term, candidate)]:
-            best[candidate.term] = candidate
-    return min(best.values(), key=lambda candidate: candidate.start)
+    best: dict[str, ScoredCandidate] = {}
+    for each in scored:
+        if each.score > best.setdefault(each.candidate.term, each).score:
+            best[each.candidate.term] = each
+    return min(best.values(), key=lambda each: each.candidate.start)

@@ -14,8 +14,16 @@ OPENING_CATEGORIES = ("Pi", "Ps")
 CLOSING_CATEGORIES = ("Pe", "Pf", "Po")
 # Scripts that are written without blanks between words.
 UNSPACED = (
-    *("CJK", "HIRAGANA", "KATAKANA", "HALFWIDTH KATAKANA"),
-    *("IDEOGRAPHIC ITERATION", "IDEOGRAPHIC NUMBER", "THAI", "LAO", "KHMER", "MYANMAR"),
+    "CJK",
+    "HIRAGANA",
+    "KATAKANA",
+    "HALFWIDTH KATAKANA",
+    "IDEOGRAPHIC ITERATION",
+    "IDEOGRAPHIC NUMBER",
+    "THAI",
+    "LAO",
+    "KHMER",
+    "MYANMAR",
 )
 
 

@@ -52,11 +52,13 @@ class Languages(NamedTuple):
     @classmethod
     def of(cls, config: Mapping[str, Any]) -> Self:
         """Return the languages in the configuration of a model."""
-        # Its JSON values are not trusted: other values than codes are unknown.
-        values = [config.get(f"{side}_language") for side in cls._fields]
-        is_code = [isinstance(v, str) and re.fullmatch(LANGUAGE_PATTERN, v) for v in values]
+        codes = [config.get(f"{side}_language") for side in cls._fields]
+        # JSON values are not trusted: other values than codes are unknown.
         return cls(
-            *[value if valid else None for value, valid in zip(values, is_code, strict=True)]
+            *[
+                code if isinstance(code, str) and re.fullmatch(LANGUAGE_PATTERN, code) else None
+                for code in codes
+            ]
         )
 
 

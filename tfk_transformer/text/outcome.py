@@ -93,8 +93,9 @@ def _sample(text: str) -> str:
 
 
 def check_texts(texts: Sequence[str], name: str = "texts") -> None:
-    """Refuse values other than lists of strings (`ValueError`), and strings with NUL or half a
-    surrogate pair (`TextError`), which runtimes would read differently.
+    """Refuse values other than lists of strings (`ValueError`), and invalid strings (`TextError`).
+
+    Runtimes would read strings with NUL or half a surrogate pair differently.
     """
     if problems := _problems(texts, name):
         first, problem = next(iter(problems.items()))

@@ -1,8 +1,7 @@
-"""The road of a text: a generator that yields the sentences of a round, receives their outcomes,
-and in the end returns the result.
+"""The road of a text: a generator that yields sentences by rounds, and returns the result.
 
-Whoever drives it decides where the sentences run: `drive` calls a function, and the server awaits
-its batches.
+It receives the outcomes of the sentences of each round. Whoever drives it decides where they run:
+`drive` calls a function, and the server awaits its batches.
 """
 
 from collections.abc import Callable, Generator, Sequence

@@ -91,8 +91,9 @@ def cut_in_two(text: str, uncut: Container[int] = ()) -> int | None:
 
 
 def blank_between(before: str, after: str) -> str:
-    """Return the blank between two translations whose sources have none between them: one if the
-    translations are in another script.
+    """Return the blank between two translations whose sources have none between them.
+
+    It is one if the translations are in another script.
     """
     return " " if before and after and not has_wide(before[-1] + after[0]) else ""
 

@@ -11,8 +11,9 @@ LOOK_AHEAD = 3  # characters between a piece and the next one that a tokenizer m
 
 
 def word_spans(text: str, cuts: Iterable[int] = ()) -> list[Span]:
-    """Return the spans of words and of single punctuation marks. Scripts without blanks between
-    words are cut at `cuts`, where the tokenizer cut the text.
+    """Return the spans of words and of single punctuation marks.
+
+    Scripts without blanks between words are cut at `cuts`, where the tokenizer cut the text.
     """
     spans: list[Span] = []
     positions = range(len(text))

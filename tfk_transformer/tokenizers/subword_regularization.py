@@ -63,9 +63,7 @@ class SubwordSampler:
     def _draw(
         self, words: Sequence[str], generator: np.random.Generator
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Draw a segmentation of each word: the concatenated ids int32 (L,), and the end of each
-        word's ids in them, int64 (N,).
-        """
+        """Draw the ids of words, joined to int32 (L,), and the end of each word, int64 (N,)."""
         for word in dict.fromkeys(words):
             if word not in self._numbers:
                 self._add(word)
@@ -81,8 +79,9 @@ class SubwordSampler:
         return np.frombuffer(self._ids, np.int32)[positions], ends
 
     def _choose(self, words: np.ndarray, thresholds: np.ndarray) -> np.ndarray:
-        """Return the first segmentation of each word whose cumulative probability reaches the
-        threshold, or its last one: a binary search for all words at once.
+        """Return the first segmentation of each word whose cumulative probability is high enough.
+
+        It reaches the threshold, or is the last one: a binary search for all words at once.
         """
         starts = np.frombuffer(self._starts, np.int64)
         cumulative = np.frombuffer(self._cumulative, np.float64)

@@ -1,4 +1,4 @@
-"""The folder of an unfinished training run, from which a resumed run continues exactly."""
+"""The folder of an unfinished training run: its recipe, vocabularies and checkpoints."""
 
 import errno
 import json
@@ -8,14 +8,21 @@ import zipfile
 import zlib
 from collections.abc import Iterable
 from pathlib import Path
+from typing import TypeAlias
 
 import keras
 import numpy as np
 
 from tfk_transformer.array_types import Tensor
 from tfk_transformer.atomic_write import atomic_write
-from tfk_transformer.pipelines.bundle import RECIPE, Json, read_metrics
+from tfk_transformer.data.labels import Labels
+from tfk_transformer.pipelines import bundle
+from tfk_transformer.pipelines.bundle import Json
+from tfk_transformer.tokenizers.subword_tokenizer import SubwordTokenizer
 from tfk_transformer.training.recipe import Recipe, changed_values
+
+# Source and target tokenizer, or the tokenizer and the labels of a classifier.
+Tokenizers: TypeAlias = tuple[SubwordTokenizer, SubwordTokenizer | Labels]
 
 STATE = "state.npz"
 SNAPSHOT = "weights-{epoch:05d}.npz"
@@ -129,29 +136,57 @@ def disk_full_error(error: OSError, target: str) -> ValueError:
     )
 
 
+def target_side(architecture: str) -> tuple[str, type[SubwordTokenizer] | type[Labels]]:
+    """Return the file name and the class of the target tokenizer, or of a classifier's labels."""
+    if architecture == "encoder":
+        return bundle.LABELS, Labels
+    return bundle.TARGET_TOKENIZER, SubwordTokenizer
+
+
+def load_tokenizers(folder: Path, architecture: str) -> Tokenizers:
+    """Read the tokenizers in a folder, which may be a bundle."""
+    file, target = target_side(architecture)
+    return SubwordTokenizer.load(folder / bundle.SOURCE_TOKENIZER), target.load(folder / file)
+
+
+def save_tokenizers(folder: Path, recipe: Recipe, tokenizers: Tokenizers) -> None:
+    """Write the tokenizers into a folder."""
+    target_file, _ = target_side(recipe.architecture)
+    for tokenizer, name in zip(tokenizers, (bundle.SOURCE_TOKENIZER, target_file), strict=True):
+        with atomic_write(folder / name) as new:
+            tokenizer.save(new)
+
+
+def save_recipe(folder: Path, recipe: Recipe) -> None:
+    """Write the recipe into a folder."""
+    with atomic_write(folder / bundle.RECIPE) as new:
+        new.write_text(recipe.to_toml(), encoding="utf-8")
+
+
 def work_folder_of(out: Path) -> Path:
     """Return the path of the folder of an unfinished training run, given its bundle `out`."""
     return out.with_name(out.name + ".training")
 
 
-def check_work_folder(recipe: Recipe, out: Path, resume: bool) -> Path:
-    """Return the folder of a run that neither destroys earlier work nor resumes another recipe."""
+def check_work_folder(recipe: Recipe, out: Path, resume: bool) -> None:
+    """Refuse a run that would destroy earlier work, or resume that of another recipe."""
     work = work_folder_of(out)
-    has_recipe = (work / RECIPE).is_file()
+    has_recipe = (work / bundle.RECIPE).is_file()
     if resume and has_recipe:
         free = {"minutes", "patience", "tensorboard", "profile"}
         if recipe.schedule != "cosine":
             free.add("epochs")
         _check_same(recipe, work, free)
     elif os.path.lexists(work):
-        remedy = "resume it, or remove it" if has_recipe else f"it has no {RECIPE}, so remove it"
+        remedy = (
+            "resume it, or remove it" if has_recipe else f"it has no {bundle.RECIPE}, so remove it"
+        )
         raise ValueError(f"out: {work} holds an unfinished training; {remedy} to start again.")
     elif os.path.lexists(out):
         raise ValueError(
             f"out: expected a new folder, got {out}, which exists; choose another name or remove "
             "it."
         )
-    return work
 
 
 def is_finished(recipe: Recipe, out: Path) -> bool:
@@ -159,13 +194,13 @@ def is_finished(recipe: Recipe, out: Path) -> bool:
     work = work_folder_of(out)
     if os.path.lexists(work) or not os.path.lexists(out):
         return False
-    if not (out / RECIPE).is_file():
+    if not (out / bundle.RECIPE).is_file():
         raise ValueError(
             f"resume: expected the unfinished training of {out} in {work}, got none, and {out} "
             "was not trained; choose another name or remove it."
         )
     _check_same(recipe, out, free=set())
-    epochs = read_metrics(out).get("epoch")
+    epochs = bundle.read_metrics(out).get("epoch")
     ends_early = recipe.minutes is not None or recipe.patience is not None
     if epochs != recipe.epochs and not ends_early:
         raise ValueError(
@@ -178,7 +213,7 @@ def is_finished(recipe: Recipe, out: Path) -> bool:
 def _check_same(recipe: Recipe, folder: Path, free: set[str]) -> None:
     """Refuse a recipe that differs from the recipe in a folder in other fields than `free`."""
     names = (name for name in Recipe.model_fields if name not in free)
-    if changed := changed_values(recipe, Recipe.read(folder / RECIPE), names):
+    if changed := changed_values(recipe, Recipe.read(folder / bundle.RECIPE), names):
         raise ValueError(
             f"resume: expected the recipe that {folder} was started with, which had "
             f"{', '.join(changed)}."

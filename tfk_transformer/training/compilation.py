@@ -11,7 +11,7 @@ from tfk_transformer.metrics import Perplexity, TokenAccuracy
 from tfk_transformer.models.precision import dtype_policy
 from tfk_transformer.models.registry import make_model
 from tfk_transformer.schedules import InverseSquareRoot
-from tfk_transformer.training.data_cache import Tokenizers
+from tfk_transformer.training.checkpoints import Tokenizers
 from tfk_transformer.training.distribution import Team
 from tfk_transformer.training.fine_tuning import Start
 from tfk_transformer.training.recipe import Recipe
@@ -140,11 +140,7 @@ def schedule(recipe: Recipe, batches: int) -> keras.optimizers.schedules.Learnin
 
 
 def has_gpu() -> bool:
-    """Return whether the backend uses a GPU (or TPU), where XLA pays off."""
-    if keras.backend.backend() == "jax":
-        import jax
-
-        return jax.default_backend() != "cpu"
+    """Return whether TensorFlow is the backend and uses a GPU, where XLA pays off."""
     if keras.backend.backend() != "tensorflow":
         return False
     import tensorflow as tf

@@ -1,29 +1,40 @@
-"""The input of a training run: tokenizers, training and validation batches, and probes."""
+"""The input of a training run: tokenizers, batches and probes, and a folder that caches them."""
 
 import contextlib
 import hashlib
 import itertools
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import keras
 
+from tfk_transformer import datasets
+from tfk_transformer.atomic_write import lock
 from tfk_transformer.data.batches import JoinedBatches, TokenBatches
 from tfk_transformer.data.labels import LabelledBatches, Labels
-from tfk_transformer.datasets import Source
-from tfk_transformer.pipelines.bundle import SOURCE_TOKENIZER
+from tfk_transformer.datasets import Pair, Source
+from tfk_transformer.pipelines import bundle
 from tfk_transformer.tokenizers.subword_tokenizer import SubwordTokenizer
+from tfk_transformer.training import checkpoints
+from tfk_transformer.training.checkpoints import Tokenizers
 from tfk_transformer.training.compilation import has_gpu
-from tfk_transformer.training.data_cache import DataCache, Tokenizers, load_tokenizers, target_side
 from tfk_transformer.training.distribution import Team
 from tfk_transformer.training.fine_tuning import Start
-from tfk_transformer.training.recipe import Recipe
+from tfk_transformer.training.recipe import Recipe, changed_values
 
 BATCHES: dict[str, type[TokenBatches]] = {
     "encoder_decoder": TokenBatches,
     "decoder": JoinedBatches,
     "encoder": LabelledBatches,
 }
+
+# The fields of a recipe on which the ids depend.
+FIELDS = (
+    "data validation_data max_length architecture tokenizer vocab_size separate_vocabularies "
+    "byte_fallback subword_sampling"
+).split()
+PROBE_COUNT = 128
 
 
 class TrainingData:
@@ -56,12 +67,14 @@ class TrainingData:
     def _shared_tokenizers(self, source: Source, work: Path) -> Tokenizers:
         """Load or learn the tokenizers in the first process, and return them in all processes."""
         recipe = self._recipe
-        target_file, target_class = target_side(recipe.architecture)
+        target_file, target_class = checkpoints.target_side(recipe.architecture)
         models = (b"", b"")
         if self._team.leads:
-            saved = all((work / name).is_file() for name in (SOURCE_TOKENIZER, target_file))
+            saved = all((work / name).is_file() for name in (bundle.SOURCE_TOKENIZER, target_file))
             tokenizers = (
-                load_tokenizers(work, recipe.architecture) if saved else self._cache.tokenizers()
+                checkpoints.load_tokenizers(work, recipe.architecture)
+                if saved
+                else self._cache.tokenizers()
             )
             first, second = tokenizers or _learn_tokenizers(recipe, source)
             models = (first.model, second.model)
@@ -81,9 +94,8 @@ class TrainingData:
         )
         self.validation: TokenBatches | None = None
         if recipe.validation_data:
-            self.validation = self._batches(
-                self._cache.source(recipe.validation_data), "validation"
-            )
+            source = self._cache.source(recipe.validation_data)
+            self.validation = self._batches(source, "validation")
         # `files:` has the training pairs in every split.
         elif "validation" in source.splits and not recipe.data.startswith("files:"):
             self.validation = self._batches(source, "validation")
@@ -189,3 +201,97 @@ def _check_metrics(recipe: Recipe, validation: TokenBatches | None) -> None:
             f"evaluate_every: expected 0 under the {keras.backend.backend()} backend, got "
             f"{recipe.evaluate_every}; search requires TensorFlow."
         )
+
+
+class CachedSource(Source):
+    """A data source whose ids are in a cache, so that its texts are not read."""
+
+    splits: tuple[str, ...] = ()
+
+    def __init__(self, name: str, splits: tuple[str, ...]):
+        super().__init__(name)
+        self.splits = splits
+
+    def _read(self, split: str) -> Iterator[Pair]:
+        raise ValueError(
+            f"cache: expected that only ids are read, got a request for the texts of {self.name}, "
+            f"split '{split}'."
+        )
+
+
+class DataCache:
+    """The folder `cache` of `train`; without a folder, nothing is cached.
+
+    It contains the ids of each split (`train/`, `validation/`), the vocabularies, the probes, and
+    the recipe for which it was made. The recipe is written last: if it exists, the folder is
+    complete, and the texts are not read again.
+    """
+
+    def __init__(self, folder: str | Path | None, recipe: Recipe):
+        self.folder = None if folder is None else Path(folder)
+        self.recipe = recipe
+        if complete := self.complete_folder:
+            earlier = Recipe.read(complete / bundle.RECIPE)
+            changed = changed_values(recipe, earlier, FIELDS)
+            if recipe.start is None and earlier.start is not None:
+                changed.append(f"the vocabularies of {earlier.start}")
+            if changed:
+                raise ValueError(
+                    f"cache: {complete} was made with {', '.join(changed)}; name another folder, "
+                    "or remove this one."
+                )
+
+    @property
+    def complete_folder(self) -> Path | None:
+        """The folder if it contains everything that training needs."""
+        complete = self.folder is not None and (self.folder / bundle.RECIPE).is_file()
+        return self.folder if complete else None
+
+    def check_tokenizers(self, tokenizers: Tokenizers) -> None:
+        """Refuse a complete cache that was made with other tokenizers."""
+        models = [tokenizer.model for tokenizer in tokenizers]
+        cached = self.tokenizers()
+        if cached and [tokenizer.model for tokenizer in cached] != models:
+            raise ValueError(
+                "cache: expected the tokenizers of the bundle that training starts from in "
+                f"{self.folder}, got different tokenizers; name another folder, or remove this one."
+            )
+
+    def locked(self) -> contextlib.AbstractContextManager[None]:
+        """Return a context in which no other process writes the folder."""
+        if self.folder is None or self.complete_folder:
+            return contextlib.nullcontext()
+        return lock(self.folder, "cache")
+
+    def source(self, spec: str) -> Source:
+        """Return the source of a data spec, without texts if only the cached ids are needed."""
+        folder = self.complete_folder
+        if folder is None or self.recipe.evaluate_every:  # BLEU needs the texts
+            return datasets.load(spec)
+        splits = ("train", "validation")
+        return CachedSource(spec, tuple(split for split in splits if (folder / split).is_dir()))
+
+    def tokenizers(self) -> Tokenizers | None:
+        """Return the source and target tokenizers; None if the cache is not complete."""
+        folder = self.complete_folder
+        return (
+            None
+            if folder is None
+            else checkpoints.load_tokenizers(folder, self.recipe.architecture)
+        )
+
+    def probes(self, batches: TokenBatches) -> list[str]:
+        """Return the first source texts of the split of `batches`."""
+        if (folder := self.complete_folder) is not None:
+            return bundle.read_probes(folder / bundle.PROBES)
+        pairs = itertools.islice(batches.data.pairs(batches.split), PROBE_COUNT)
+        return [pair.source for pair in pairs]
+
+    def complete(self, tokenizers: Tokenizers, probes: list[str]) -> None:
+        """Write vocabularies, probes and recipe next to the ids, unless they exist."""
+        if self.folder is None or self.complete_folder:
+            return
+        self.folder.mkdir(parents=True, exist_ok=True)
+        bundle.write_probes(self.folder / bundle.PROBES, probes)
+        checkpoints.save_tokenizers(self.folder, self.recipe, tokenizers)
+        checkpoints.save_recipe(self.folder, self.recipe)

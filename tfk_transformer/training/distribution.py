@@ -6,7 +6,8 @@ import os
 import shutil
 import socket
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import TypeAlias
 
 import keras
 import numpy as np
@@ -21,6 +22,7 @@ SLURM = "SLURM_STEP_NODELIST"
 BIND = "JAX_COORDINATOR_BIND_ADDRESS"  # where process 0 listens, if not at `ADDRESS`
 
 HEARTBEAT_TIMEOUT = 30  # seconds after which a silent process counts as dead
+Context: TypeAlias = Callable[[], contextlib.AbstractContextManager[None]]
 LOST = "another process of this training has ended, or cannot be reached"
 
 
@@ -30,29 +32,22 @@ class Team:
     All devices have the same weights, and each computes its rows of every batch.
     """
 
-    process, processes = 0, 1
-    exact_clipping = False  # whether to sum gradients over the devices before clipping
-
-    def __init__(self, devices: int = 1):
+    def __init__(
+        self,
+        devices: int = 1,
+        scope: Context = contextlib.nullcontext,
+        fitting: Context = contextlib.nullcontext,
+        process: int = 0,
+        processes: int = 1,
+        exact_clipping: bool = False,
+    ):
         self.devices = devices  # of all processes
-
-    @property
-    def leads(self) -> bool:
-        """Whether this process writes files and prints lines."""
-        return self.process == 0
-
-    @property
-    def share(self) -> Share:
-        """The rows of a batch that this process reads."""
-        return Share(self.process, self.processes, self.devices)
-
-    def scope(self) -> contextlib.AbstractContextManager[None]:
-        """Return a context in which new and restored variables belong to all devices."""
-        return contextlib.nullcontext()
-
-    def fitting(self) -> contextlib.AbstractContextManager[None]:
-        """Return a context for `fit`."""
-        return contextlib.nullcontext()
+        self.scope = scope  # in its context, new and restored variables belong to all devices
+        self.fitting = fitting  # `fit` runs in its context
+        self.process, self.processes = process, processes
+        self.leads = process == 0  # this process writes files and prints lines
+        self.share = Share(process, processes, devices)  # the rows of a batch that it reads
+        self.exact_clipping = exact_clipping  # sum gradients over the devices before clipping
 
     @contextlib.contextmanager
     def local_scope(self) -> Iterator[None]:
@@ -124,42 +119,6 @@ class Team:
         return arrays.reshape(self.processes, *array.shape)
 
 
-class MirroredTeam(Team):
-    """Devices of one machine under `tf.distribute.MirroredStrategy`."""
-
-    exact_clipping = True
-
-    def __init__(self, names: Sequence[str]):
-        import tensorflow as tf
-
-        super().__init__(len(names))
-        self._strategy = tf.distribute.MirroredStrategy(names)
-
-    def scope(self) -> contextlib.AbstractContextManager[None]:
-        """Create variables on every device."""
-        return self._strategy.scope()
-
-
-class ParallelTeam(Team):
-    """Devices under the JAX backend, of this process or of several."""
-
-    def __init__(self, count: int):
-        import jax
-
-        super().__init__(count)
-        self.process, self.processes = jax.process_index(), jax.process_count()
-        devices = keras.distribution.list_devices()[:count]
-        self._distribution = keras.distribution.DataParallel(
-            devices=devices, auto_shard_dataset=False
-        )
-
-    def scope(self) -> contextlib.AbstractContextManager[None]:
-        """Create variables on every device, and split the batches of `fit` over the devices."""
-        return self._distribution.scope()
-
-    fitting = scope
-
-
 def gather(devices: int | None = None, distributed: bool = False) -> Team:
     """Connect to the other processes, if any, and return the devices to train on.
 
@@ -187,7 +146,10 @@ def gather(devices: int | None = None, distributed: bool = False) -> Team:
 
     listed = tf.config.list_logical_devices("GPU") or tf.config.list_logical_devices("CPU")
     count = _check_count(devices, len(listed), listed[0].device_type.lower())
-    return MirroredTeam([device.name for device in listed[:count]]) if count > 1 else Team()
+    if count == 1:
+        return Team()
+    strategy = tf.distribute.MirroredStrategy([device.name for device in listed[:count]])
+    return Team(count, strategy.scope, exact_clipping=True)
 
 
 def is_first() -> bool:
@@ -333,9 +295,15 @@ def _jax_team(devices: int | None) -> Team:
                 f"{jax.process_index()} and {jax.device_count()} in all {jax.process_count()}; "
                 "limit them with CUDA_VISIBLE_DEVICES."
             )
-        return ParallelTeam(jax.device_count())
-    count = _check_count(devices, jax.local_device_count(), jax.default_backend())
-    return ParallelTeam(count) if count > 1 else Team()
+        count = jax.device_count()
+    else:
+        count = _check_count(devices, jax.local_device_count(), jax.default_backend())
+        if count == 1:
+            return Team()
+    names = keras.distribution.list_devices()[:count]
+    parallel = keras.distribution.DataParallel(devices=names, auto_shard_dataset=False)
+    # In this scope, `fit` also splits the batches over the devices.
+    return Team(count, parallel.scope, parallel.scope, jax.process_index(), jax.process_count())
 
 
 def _check_count(requested: int | None, available: int, device_type: str) -> int:

@@ -25,11 +25,10 @@ from tfk_transformer.config.words import nearest, shorten
 from tfk_transformer.layers.crossentropy import MIN_LOG_PROB
 from tfk_transformer.models.configured_model import ConfiguredModel
 from tfk_transformer.pipelines import bundle
-from tfk_transformer.pipelines.bundle import Json
 from tfk_transformer.pipelines.model_record import MODEL, make_recorded
 from tfk_transformer.pipelines.weights import WEIGHTS_FILE
 from tfk_transformer.tokenizers.subword_tokenizer import SubwordTokenizer
-from tfk_transformer.training.data_cache import Tokenizers, load_tokenizers
+from tfk_transformer.training.checkpoints import Tokenizers, load_tokenizers
 from tfk_transformer.training.recipe import Recipe
 
 START_COPY = "start"  # the copy of the bundle in the folder of an unfinished training run
@@ -70,6 +69,8 @@ class Start:
             )
         self.config = config
         source, target = load_tokenizers(folder, config.architecture)
+        self.origin = bundle.read_record(folder, bundle.ORIGIN)  # of an imported model
+        self.search = bundle.read_record(folder, bundle.SEARCH)  # the model's own defaults
         # One object, so that exports contain it once.
         self.tokenizers = (source, source if target.model == source.model else target)
         self._check_unchanged()
@@ -80,16 +81,6 @@ class Start:
                 f"start: expected a bundle that stays while it is read, got {self.folder}, which "
                 "was replaced; start again."
             )
-
-    @property
-    def origin(self) -> Json:
-        """The origin of an imported model; empty for other models."""
-        return bundle.read_record(self.folder, bundle.ORIGIN)
-
-    @property
-    def search(self) -> Json:
-        """The model's own defaults of search settings."""
-        return bundle.read_record(self.folder, bundle.SEARCH)
 
     @functools.cached_property
     def weights(self) -> Mapping[str, np.ndarray]:
@@ -234,10 +225,8 @@ def _is_equivalent(config: SingleConfig, name: str, value: object) -> bool:
 def frozen_names(patterns: Sequence[str], weights: Mapping[str, np.ndarray]) -> list[str]:
     """Return the names of the frozen weights, in the order of the model.
 
-    An output bias that rules tokens out (-1e9, in imported models) is always frozen, since weight
-    decay and moving averages would change it. Patterns are names of weights, beginnings of names up
-    to a slash, patterns of `fnmatch`, or "embeddings". Each must match a weight, and a weight must
-    be left to train.
+    Patterns are names of weights, beginnings of names up to a slash, patterns of `fnmatch`, or
+    "embeddings". Each must match a weight, and a weight must be left to train.
     """
     matches = {pattern: _matching(pattern, weights) for pattern in patterns}
     if unknown := [pattern for pattern, names in matches.items() if not names]:
@@ -249,6 +238,7 @@ def frozen_names(patterns: Sequence[str], weights: Mapping[str, np.ndarray]) -> 
             f"{'; '.join(suggestions)}"
         )
     selected = set().union(*matches.values())
+    # Weight decay and moving averages would change a bias that rules tokens out (-1e9, imported).
     if OUTPUT_BIAS in weights and (weights[OUTPUT_BIAS] < MIN_LOG_PROB).any():
         selected.add(OUTPUT_BIAS)
     frozen = [name for name in weights if name in selected]

@@ -2,6 +2,7 @@
 
 import tomllib
 from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias
 
@@ -17,10 +18,6 @@ from tfk_transformer.constants import LANGUAGE_PATTERN
 from tfk_transformer.datasets.pairs import spec_languages
 from tfk_transformer.models.registry import TRAINED, ModelConfig
 from tfk_transformer.tokenizers.subword_tokenizer import MODEL_TYPES
-
-# The parts of a recipe.
-DATA, SUBWORDS, MODEL, TRAINING = "Data", "Subwords", "Model", "Optimization"
-EVALUATION, RUN = "Evaluation", "Reproducibility and logs"
 
 # Fields whose defaults come from the bundle `start`.
 START_FIELDS = {"preset", "options", "tokenizer", "vocab_size", "byte_fallback"}
@@ -51,66 +48,65 @@ def _field(part: str, default: Any, description: str, **rules: Any) -> Any:
     )
 
 
+_data = partial(_field, "Data")
+_subwords = partial(_field, "Subwords")
+_model = partial(_field, "Model")
+_training = partial(_field, "Optimization")
+_evaluation = partial(_field, "Evaluation")
+_run = partial(_field, "Reproducibility and logs")
+
+
 class Recipe(Record):
     """Everything that decides how a model is trained."""
 
-    data: str = _field(
-        DATA,
+    data: str = _data(
         ...,
         "training pairs (docs/data.md): numbers:en-de, addition:2, files:SOURCE,TARGET, "
         "folder:DIR:de-en or tfds:NAME:pt-en; for a classifier, files:TEXTS,LABELS or "
         "folder:DIR:TEXTS-LABELS",
     )
-    validation_data: str | None = _field(
-        DATA,
+    validation_data: str | None = _data(
         None,
         "validation pairs, in the same form as the training pairs; by default, the validation "
         "split of the data, if it has one",
     )
-    source_language: str | None = _field(
-        DATA,
+    source_language: str | None = _data(
         None,
         "code of the language that the model reads, such as de; by default, the language that "
         "`data` names, or else the language of `start`",
         pattern=LANGUAGE_PATTERN,
     )
-    target_language: str | None = _field(
-        DATA,
+    target_language: str | None = _data(
         None,
         "code of the language that the model writes, by default as for `source_language`",
         pattern=LANGUAGE_PATTERN,
     )
-    max_length: int = _field(
-        DATA,
+    max_length: int = _data(
         256,
         "maximum length in tokens of either side of a pair, or of a text to classify; longer pairs "
         "or texts are dropped and counted; with `start`, the default is the maximum length of its "
         "model, but at most `batch_tokens`",
         gt=1,
     )
-    batch_tokens: int = _field(
-        DATA, 4096, "maximum number of tokens per batch and side, padding included", gt=0
+    batch_tokens: int = _data(
+        4096, "maximum number of tokens per batch and side, padding included", gt=0
     )
 
-    tokenizer: ModelType = _field(
-        SUBWORDS,
-        "unigram",
-        "type of the SentencePiece model; 'char' has a piece for each character",
+    tokenizer: ModelType = _subwords(
+        "unigram", "type of the SentencePiece model; 'char' has a piece for each character"
     )
-    vocab_size: int = _field(
-        SUBWORDS, 8000, "number of pieces of a vocabulary; a small amount of text gives fewer", gt=4
+    vocab_size: int = _subwords(
+        8000, "number of pieces of a vocabulary; a small amount of text gives fewer", gt=4
     )
-    separate_vocabularies: bool = _field(
-        SUBWORDS, False, "use a vocabulary for each side instead of a joint one"
+    separate_vocabularies: bool = _subwords(
+        False, "use a vocabulary for each side instead of a joint one"
     )
-    byte_fallback: bool = _field(
-        SUBWORDS,
+    byte_fallback: bool = _subwords(
         False,
         "encode characters that the training texts do not contain as bytes instead of the unknown "
         "piece",
     )
-    subword_sampling: float = _field(
-        SUBWORDS,
+    subword_sampling: float = _subwords(
         0.0,
         "subword regularization: sample a new segmentation of each training text in each pass; "
         "0.3 is mild, lower values vary more, 0 turns it off",
@@ -118,106 +114,89 @@ class Recipe(Record):
         lt=1,
     )
 
-    start: str | None = _field(
-        MODEL,
+    start: str | None = _model(
         None,
         "bundle to fine-tune (`start` in a recipe); the model and the tokenizers come from the "
         "bundle",
     )
-    architecture: Literal["encoder_decoder", "decoder", "encoder"] = _field(
-        MODEL,
+    architecture: Literal["encoder_decoder", "decoder", "encoder"] = _model(
         "encoder_decoder",
         "architecture of the model: a decoder continues a source with its target; an encoder "
         "classifies texts, and the targets are labels",
     )
-    preset: Preset = _field(
-        MODEL,
+    preset: Preset = _model(
         "small",
         "named sizes and options of the model: tiny, small, base, big, or a published "
         "implementation (docs/seeds.md)",
     )
-    dropout: float | None = _field(
-        MODEL,
+    dropout: float | None = _model(
         None,
         "dropout rate of each residual connection; by default, the rate of the preset or of "
         "`start`",
         ge=0,
         lt=1,
     )
-    options: dict[str, Any] = _field(
-        MODEL, {}, "options of the model that differ from the preset's, by name"
+    options: dict[str, Any] = _model(
+        {}, "options of the model that differ from the preset's, by name"
     )
-    dtype: Literal["float32", "mixed_bfloat16", "mixed_float16", "auto"] = _field(
-        MODEL,
+    dtype: Literal["float32", "mixed_bfloat16", "mixed_float16", "auto"] = _model(
         "float32",
         "precision of the computation; auto is mixed_bfloat16 if the processor or accelerator has "
         "instructions for it, otherwise float32",
     )
 
-    optimizer: Literal["adam", "adamw", "lion", "adafactor", "sgd"] = _field(
-        TRAINING, "adam", "optimizer"
+    optimizer: Literal["adam", "adamw", "lion", "adafactor", "sgd"] = _training("adam", "optimizer")
+    beta_2: float = _training(
+        0.98, "decay rate of the second moments of adam and adamw", gt=0, lt=1
     )
-    beta_2: float = _field(
-        TRAINING, 0.98, "decay rate of the second moments of adam and adamw", gt=0, lt=1
+    weight_decay: float = _training(0.0, "weight decay of adamw and lion", ge=0)
+    clip_norm: float = _training(
+        1.0, "maximum global norm of the gradients; 0 turns clipping off", ge=0
     )
-    weight_decay: float = _field(TRAINING, 0.0, "weight decay of adamw and lion", ge=0)
-    clip_norm: float = _field(
-        TRAINING, 1.0, "maximum global norm of the gradients; 0 turns clipping off", ge=0
+    schedule: Literal["inverse_sqrt", "cosine", "constant"] = _training(
+        "inverse_sqrt", "schedule of the learning rate after the warm-up"
     )
-    schedule: Literal["inverse_sqrt", "cosine", "constant"] = _field(
-        TRAINING, "inverse_sqrt", "schedule of the learning rate after the warm-up"
+    learning_rate: float = _training(1e-3, "peak learning rate", gt=0)
+    warmup_steps: int = _training(
+        1000, "number of updates during which the learning rate rises linearly", ge=1
     )
-    learning_rate: float = _field(TRAINING, 1e-3, "peak learning rate", gt=0)
-    warmup_steps: int = _field(
-        TRAINING, 1000, "number of updates during which the learning rate rises linearly", ge=1
+    accumulate: int = _training(
+        1, "number of batches whose gradients are accumulated for one update", ge=1
     )
-    accumulate: int = _field(
-        TRAINING, 1, "number of batches whose gradients are accumulated for one update", ge=1
-    )
-    label_smoothing: float = _field(
-        TRAINING,
+    label_smoothing: float = _training(
         0.1,
         "share of the probability that is spread over the whole vocabulary; 0 for a classifier",
         ge=0,
         lt=1,
     )
-    freeze: tuple[str, ...] = _field(
-        TRAINING,
+    freeze: tuple[str, ...] = _training(
         (),
         "weights of `start` that training does not change: encoder, decoder, embeddings, or names "
         "such as encoder/layer_0 or */norm/*",
     )
-    consistency: float = _field(
-        TRAINING,
+    consistency: float = _training(
         0.0,
         "weight of the R-Drop loss, for which each batch is computed twice with different dropout; "
         "0 turns it off",
         ge=0,
     )
-    epochs: int = _field(
-        TRAINING,
-        10,
-        "number of epochs; an epoch is a pass over the data, or `epoch_steps` batches",
-        gt=0,
+    epochs: int = _training(
+        10, "number of epochs; an epoch is a pass over the data, or `epoch_steps` batches", gt=0
     )
-    epoch_steps: int | None = _field(
-        TRAINING,
+    epoch_steps: int | None = _training(
         None,
         "number of batches in an epoch; after each epoch, a checkpoint is saved and the model is "
         "validated",
         gt=0,
     )
-    minutes: float | None = _field(
-        TRAINING, None, "stop after this many minutes of training, even if epochs are left", gt=0
+    minutes: float | None = _training(
+        None, "stop after this many minutes of training, even if epochs are left", gt=0
     )
-    average: int = _field(
-        TRAINING, 1, "number of epochs whose weights are averaged for the bundle", ge=1
+    average: int = _training(1, "number of epochs whose weights are averaged for the bundle", ge=1)
+    average_of: Literal["last", "best"] = _training(
+        "last", "epochs to average: the last ones, or the best ones by `monitor`"
     )
-    average_of: Literal["last", "best"] = _field(
-        TRAINING, "last", "epochs to average: the last ones, or the best ones by `monitor`"
-    )
-    ema: float | None = _field(
-        TRAINING,
+    ema: float | None = _training(
         None,
         "momentum of an exponential moving average of the weights, which replaces the weights "
         "after each epoch",
@@ -225,39 +204,30 @@ class Recipe(Record):
         lt=1,
     )
 
-    evaluate_every: int = _field(
-        EVALUATION,
-        0,
-        "measure BLEU on the validation split after every N epochs; 0 turns it off",
-        ge=0,
+    evaluate_every: int = _evaluation(
+        0, "measure BLEU on the validation split after every N epochs; 0 turns it off", ge=0
     )
-    evaluation_beam: int = _field(EVALUATION, 1, "beam size for measuring BLEU", ge=1)
-    monitor: Literal["loss", "bleu"] = _field(
-        EVALUATION, "loss", "validation metric for comparing epochs"
+    evaluation_beam: int = _evaluation(1, "beam size for measuring BLEU", ge=1)
+    monitor: Literal["loss", "bleu"] = _evaluation("loss", "validation metric for comparing epochs")
+    patience: int | None = _evaluation(
+        None, "stop after this many epochs without improvement of `monitor`", ge=1
     )
-    patience: int | None = _field(
-        EVALUATION, None, "stop after this many epochs without improvement of `monitor`", ge=1
-    )
-    search: dict[str, Any] = _field(
-        EVALUATION,
+    search: dict[str, Any] = _evaluation(
         {},
         "search settings with which the bundle translates by default, such as beam_size=6; by "
         "default, those of `start`",
     )
 
-    seed: int = _field(RUN, 0, "seed of weights, shuffling, dropout and subword sampling", ge=0)
-    deterministic: bool = _field(
-        RUN,
+    seed: int = _run(0, "seed of weights, shuffling, dropout and subword sampling", ge=0)
+    deterministic: bool = _run(
         False,
         "make results bitwise reproducible on the same machine, even if training is interrupted; "
         "training is slightly slower",
     )
-    tensorboard: bool = _field(
-        RUN, False, "write metrics and sample translations for TensorBoard to OUT.tensorboard"
+    tensorboard: bool = _run(
+        False, "write metrics and sample translations for TensorBoard to OUT.tensorboard"
     )
-    profile: tuple[int, int] | None = _field(
-        RUN, None, "first and last batch to profile for TensorBoard"
-    )
+    profile: tuple[int, int] | None = _run(None, "first and last batch to profile for TensorBoard")
 
     @model_validator(mode="before")
     @classmethod
@@ -333,8 +303,7 @@ class Recipe(Record):
 
     @model_validator(mode="after")
     def _check_together(self) -> Self:
-        classifies = self.classifies
-        breaks = {
+        breaks: dict[str, Any] = {
             "monitor='bleu' needs evaluate_every": (
                 self.monitor == "bleu" and not self.evaluate_every
             ),
@@ -354,18 +323,19 @@ class Recipe(Record):
             "freeze needs start (--from), since new weights are random": (
                 self.freeze and self.start is None
             ),
-            "evaluate_every must be 0 with architecture 'encoder', which does not translate": (
-                classifies and self.evaluate_every
-            ),
-            "consistency must be 0 with architecture 'encoder'": classifies and self.consistency,
-            "source_language and target_language need a model that translates": (
-                classifies and (self.source_language or self.target_language)
-            ),
-            "label_smoothing must be 0 with architecture 'encoder'": (
-                classifies and self.label_smoothing
-            ),
-            "search needs a model that translates": classifies and self.search,
         }
+        if self.classifies:
+            breaks |= {
+                "evaluate_every must be 0 with architecture 'encoder', which does not translate": (
+                    self.evaluate_every
+                ),
+                "consistency must be 0 with architecture 'encoder'": self.consistency,
+                "source_language and target_language need a model that translates": (
+                    self.source_language or self.target_language
+                ),
+                "label_smoothing must be 0 with architecture 'encoder'": self.label_smoothing,
+                "search needs a model that translates": self.search,
+            }
         if broken := [rule for rule, is_broken in breaks.items() if is_broken]:
             raise ValueError("; ".join(broken))
         resolve_settings(self.search, setting_rules(self.max_length))

@@ -54,16 +54,10 @@ def share_processors() -> int:
 
 
 def fit_in_towers(model: keras.Model, towers: int) -> None:
-    """Make `fit` compute equal parts of the rows of each batch in parallel.
+    """Make `fit` compute equal parts of the rows of each batch in parallel, with the same result.
 
-    The result is the same as without towers.
-
-    Args:
-        model: a model compiled without XLA, whose loss is a `LabelSmoothedCrossentropy` with a mean
-            as its reduction.
-        towers: number of parts, from `share_processors`; 1 changes nothing.
-
-    `fit` raises a ValueError for another loss, and for a model that runs eagerly.
+    The model is compiled without XLA, and its loss is a `LabelSmoothedCrossentropy` with a mean as
+    its reduction.
     """
     if towers > 1:
         model.train_step = functools.partial(_train_step, model, towers)
@@ -140,8 +134,7 @@ def product_of_columns(left: Tensor, right: Tensor) -> Tensor:
     """Multiply the columns of two matrices (N, D) and (N, F): (D, F), the gradient of weights.
 
     Rows whose length is a multiple of a page are padded with zeros. Otherwise the numbers of a
-    column share a few cache lines and evict each other. oneDNN's kernel for AVX2, which reads
-    columns in place if D or F is at most 256, then takes twice the time.
+    column share a few cache lines, and oneDNN's kernel for AVX2 takes twice the time.
     """
     import tensorflow as tf
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import keras
+import numpy as np
 from rich.console import Console
 
 from tfk_transformer.atomic_write import atomic_write, lock, temporary_folder
@@ -20,26 +21,21 @@ from tfk_transformer.pipelines.text_classifier import TextClassifier
 from tfk_transformer.pipelines.translator import Translator
 from tfk_transformer.plots import training_curve
 from tfk_transformer.runtime_environment import keep_tensor_memory
+from tfk_transformer.training import checkpoints
 from tfk_transformer.training.callbacks import (
     BleuEvaluation,
-    EpochSaver,
+    EpochLines,
+    History,
+    Metrics,
+    ProgressBar,
     Stopped,
     Stops,
     moving_averages,
 )
-from tfk_transformer.training.checkpoints import (
-    Checkpoints,
-    check_work_folder,
-    disk_full_error,
-    is_finished,
-    work_folder_of,
-)
 from tfk_transformer.training.compilation import compiled_model
 from tfk_transformer.training.data import TrainingData
-from tfk_transformer.training.data_cache import save_recipe, save_tokenizers
 from tfk_transformer.training.distribution import Team, gather, report_sudden_end
 from tfk_transformer.training.fine_tuning import Start, frozen_line, frozen_names, load_start
-from tfk_transformer.training.history import EpochLines, History, ProgressBar
 from tfk_transformer.training.recipe import Recipe
 from tfk_transformer.training.towers import fit_in_towers, share_processors
 
@@ -95,17 +91,18 @@ def train(
     """
     keep_tensor_memory()
     out = Path(out)
-    start = load_start(recipe, work_folder_of(out), resume)
+    work = checkpoints.work_folder_of(out)
+    start = load_start(recipe, work, resume)
     recipe = start.adopt(recipe) if start else recipe
-    if resume and is_finished(recipe, out):
+    if resume and checkpoints.is_finished(recipe, out):
         say(f"{out} is finished: nothing to do")
         return (TextClassifier if recipe.classifies else Translator).load(out)
     # Towers do not support the sample weights of a classifier's batches.
     num_towers = share_processors() if towers and not recipe.classifies else 1
     team = gather(devices, distributed)
     advice = (
-        f"{work_folder_of(out)} holds the state after the last whole epoch, if there was "
-        "one; start all processes again with --resume"
+        f"{work} holds the state after the last whole epoch, if there was one; start all processes "
+        "again with --resume"
     )
     with report_sudden_end(team, advice), lock(out) if team.leads else contextlib.nullcontext():
         try:
@@ -139,8 +136,10 @@ class Training:
         self.team = team
         self.say = say if team.leads else lambda line: None
         self.bar = bar and team.leads
-        self.work = check_work_folder(recipe, out, resume) if team.leads else work_folder_of(out)
-        self.checkpoints = Checkpoints(self.work, writes=team.leads)
+        self.work = checkpoints.work_folder_of(out)
+        if team.leads:
+            checkpoints.check_work_folder(recipe, out, resume)
+        self.checkpoints = checkpoints.Checkpoints(self.work, writes=team.leads)
         if start:  # refuses wrong names before the data is read
             frozen_names(recipe.freeze, start.weights)
         keras.utils.set_random_seed(recipe.seed)
@@ -172,7 +171,7 @@ class Training:
             search = {**(start.search if start else {}), **recipe.search}
             self.pipeline = Translator(model, tokenizer, target, self.data.probes, search=search)
         self.pipeline.origin = start.origin if start else {}
-        self._last_write = time.perf_counter()
+        self.last_write = time.perf_counter()
 
     def run(
         self, callbacks: Sequence[keras.callbacks.Callback] = ()
@@ -187,7 +186,7 @@ class Training:
             try:
                 self._fit([*self._callbacks(), *callbacks])
             except Stopped as stopped:
-                self._write_bundle()
+                self.write_bundle()
                 self.say(
                     f"stopped by {stopped}: {self.out} holds the model so far; run the same "
                     "command with --resume to continue"
@@ -199,12 +198,12 @@ class Training:
                     "rate or more warm-up steps may help"
                 )
                 if self.checkpoints.exists:
-                    self._restore()  # the bundle may have the current weights
-                    self._write_bundle()
+                    self._restore()  # if no epoch is selected, the bundle has the current weights
+                    self.write_bundle()
                     epochs = len(self.history.rows)
                     result = f"{self.out} holds the model as it was after epoch {epochs}"
                 raise FloatingPointError(f"{error}; {result}") from None
-            self._write_bundle()
+            self.write_bundle()
         self.team.finish()
         if self.team.leads:
             # In one step, and a killed process leaves what the next one deletes.
@@ -231,9 +230,8 @@ class Training:
         if r.warmup_steps >= updates:
             self.say(
                 f"note: the learning rate rises for {r.warmup_steps:,} updates (warmup_steps), and "
-                f"the {r.epochs} epochs have {updates:,}; "
-                "expect a poor model, or choose fewer warmup_steps, more epochs or smaller batches "
-                "(batch_tokens)"
+                f"the {r.epochs} epochs have {updates:,}; expect a poor model, or choose fewer "
+                "warmup_steps, more epochs or smaller batches (batch_tokens)"
             )
         if self.start and "learning_rate" not in r.model_fields_set:
             self.say(
@@ -249,14 +247,14 @@ class Training:
             return
         if self.work.exists():
             self.checkpoints.clean()
-            save_recipe(self.work, self.recipe)
+            checkpoints.save_recipe(self.work, self.recipe)
             return
         with atomic_write(self.work) as work:
             work.mkdir()
             if self.start:
                 self.start.copy_to(work)
-            save_tokenizers(work, self.recipe, self.data.tokenizers)
-            save_recipe(work, self.recipe)
+            checkpoints.save_tokenizers(work, self.recipe, self.data.tokenizers)
+            checkpoints.save_recipe(work, self.recipe)
 
     def _fit(self, callbacks: list[keras.callbacks.Callback]) -> None:
         done = len(self.history.rows)
@@ -287,7 +285,7 @@ class Training:
         if r.evaluate_every and isinstance(self.pipeline, Translator) and validation:
             callbacks.append(BleuEvaluation(self.pipeline, validation, r, logs))
         callbacks += [
-            EpochSaver(r, self.checkpoints, self.history, self.stops, tokens, self._update_bundle),
+            EpochSaver(self, tokens),
             EpochLines(r.epochs, self.history, self.say, accuracy=r.classifies),
         ]
         if logs and self.team.leads:
@@ -301,17 +299,15 @@ class Training:
             callbacks.append(ProgressBar(r.epochs, len(self.data.batches), tokens, Console()))
         return callbacks
 
-    def _update_bundle(self) -> None:
-        """Write the bundle after an epoch, at most once a minute."""
-        if time.perf_counter() - self._last_write > WRITE_EVERY:
-            self._write_bundle()
-            self._last_write = time.perf_counter()
+    def epochs_to_average(self) -> list[int]:
+        """Return the epochs whose weights the bundle averages."""
+        best = self.recipe.average_of == "best"
+        return self.history.epochs_to_average(self.recipe.average, best)
 
-    def _write_bundle(self) -> None:
+    def write_bundle(self) -> None:
         """Write the bundle of the selected epochs, or of the current weights if there are none."""
         seconds = self.stops.seconds
-        best = self.recipe.average_of == "best"
-        epochs = self.history.epochs_to_average(self.recipe.average, best)
+        epochs = self.epochs_to_average()
         if epochs:
             weights = self.checkpoints.mean(epochs) if self.team.leads else []
         else:
@@ -336,4 +332,46 @@ class Training:
             try:
                 self.pipeline.save(self.out, self.history.columns(), metrics, more=add_records)
             except OSError as error:
-                raise disk_full_error(error, f"bundle {self.out}") from None
+                raise checkpoints.disk_full_error(error, f"bundle {self.out}") from None
+
+
+class EpochSaver(keras.callbacks.Callback):
+    """Record the metrics of each epoch, save it, and stop early; an epoch has `tokens` tokens."""
+
+    def __init__(self, training: Training, tokens: int):
+        super().__init__()
+        self.training = training
+        self.tokens = tokens
+
+    def on_epoch_begin(self, epoch: int, logs: Metrics | None = None) -> None:
+        """Start the clock."""
+        self._started = time.perf_counter()
+        self._trained: float | None = None
+
+    def on_test_begin(self, logs: Metrics | None = None) -> None:
+        """Stop the clock: validation does not count as training time."""
+        self._trained = time.perf_counter()
+
+    def on_epoch_end(self, epoch: int, logs: Metrics | None = None) -> None:
+        """Record the metrics, save the epoch, and at most once a minute the bundle."""
+        training = self.training
+        seconds = (self._trained or time.perf_counter()) - self._started
+        rows = training.history.rows
+        rows.append(
+            {
+                "epoch": epoch + 1,
+                **{k: float(v) for k, v in (logs or {}).items()},
+                "learning_rate": float(np.asarray(self.model.optimizer.learning_rate)),
+                "seconds": round(seconds, 3),
+                "tokens_per_second": round(self.tokens / seconds, 1),
+            }
+        )
+        with moving_averages(self.model):
+            epochs = training.epochs_to_average()
+            training.checkpoints.update_snapshots(self.model, epoch, epochs)
+        training.checkpoints.save(self.model, {"rows": rows, "seconds": training.stops.seconds})
+        if training.history.stale(training.recipe.patience):
+            self.model.stop_training = True
+        if time.perf_counter() - training.last_write > WRITE_EVERY:
+            training.write_bundle()
+            training.last_write = time.perf_counter()

@@ -55,14 +55,8 @@ class ModelParts(NamedTuple):
     @property
     def tokenizers(self) -> list[SubwordTokenizer]:
         """The different tokenizers, the source's first."""
-        source = self.source_tokenizer
-        target = self.target_tokenizer
+        source, target = self.source_tokenizer, self.target_tokenizer
         return [source] if source.model == target.model else [source, target]
-
-    @property
-    def parameters(self) -> int:
-        """The number of weights."""
-        return sum(int(np.prod(array.shape)) for array in self.arrays.values())
 
     def vocabularies(self) -> list["SharedIds"]:
         """Return the ids of each side, or of both sides if they have the same ids."""
@@ -164,7 +158,15 @@ def trim_parts(
     vocabularies = parts.vocabularies()
     for vocabulary in vocabularies:
         vocabulary.check_limit(vocab_size)
-    usages = _count_by_side(parts, texts, target_texts)
+    tokenizers = parts.tokenizers
+    if target_texts is not None and len(tokenizers) == 2:
+        usages = {
+            "source": count_usage(texts, tokenizers[:1])[0],
+            "target": count_usage(target_texts, tokenizers[1:], "target_texts")[0],
+        }
+    else:  # without the target, if both sides have the same tokenizer
+        all_texts = itertools.chain(texts, target_texts or ())
+        usages = dict(zip(SIDES, count_usage(all_texts, tokenizers), strict=False))
     counts = {side: usage.counts for side, usage in usages.items()}
     ids = _select(vocabularies, counts, vocab_size)
     kept = _keep_rows(parts, ids)
@@ -184,20 +186,6 @@ def trim_parts(
         if of_side  # fewer than ten texts have none that is held out
     }
     return kept, {**_sizes(parts, kept), "check": check}
-
-
-def _count_by_side(
-    parts: ModelParts, texts: Iterable[str], target_texts: Iterable[str] | None
-) -> dict[str, "Usage"]:
-    """Return the usage by side; only the source's if both sides have the same tokenizer."""
-    tokenizers = parts.tokenizers
-    if target_texts is not None and len(tokenizers) == 2:
-        return {
-            "source": count_usage(texts, tokenizers[:1])[0],
-            "target": count_usage(target_texts, tokenizers[1:], "target_texts")[0],
-        }
-    texts = itertools.chain(texts, target_texts or ())
-    return dict(zip(SIDES, count_usage(texts, tokenizers), strict=False))
 
 
 def _select(
@@ -251,7 +239,10 @@ def _sizes(before: ModelParts, after: ModelParts) -> dict[str, dict[str, float]]
     """Return sizes before and after trimming, by name."""
     names = [f"{side}_vocab_size" for side in SIDES]
     sizes = {name: [getattr(parts.config, name) for parts in (before, after)] for name in names}
-    sizes["parameters"] = [before.parameters, after.parameters]
+    sizes["parameters"] = [
+        sum(int(np.prod(array.shape)) for array in parts.arrays.values())
+        for parts in (before, after)
+    ]
     sizes["megabytes"] = [round(count * BYTES / 1e6, 1) for count in sizes["parameters"]]
     return {name: _before_and_after(*values) for name, values in sizes.items()}
 
@@ -263,8 +254,7 @@ def compare_segmentation(
     trimmed = keep_pieces(tokenizer, ids)
     rows = []  # of a text: whether it is the same, and tokens and unknown pieces before and after
     for chunk in chunks(texts):
-        pairs = zip(tokenizer.encode(chunk), trimmed.encode(chunk), strict=True)
-        for before, after in pairs:
+        for before, after in zip(tokenizer.encode(chunk), trimmed.encode(chunk), strict=True):
             unknown = (before.count(UNKNOWN_ID), after.count(UNKNOWN_ID))
             is_same = before == ids[after].tolist()
             rows.append((is_same, len(before), len(after), *unknown))

@@ -18,17 +18,14 @@ from tfk_transformer.config.model_options import ClassifierConfig, TransformerCo
 from tfk_transformer.constants import END_ID, PAD_ID
 from tfk_transformer.export.to_onnx import conversion
 from tfk_transformer.export.to_onnx.conversion import DOMAIN, MEMBER
-from tfk_transformer.export.to_onnx.layer_operators.mixers import (
-    SSRUWriter,
-    StandardAttention,
-    attention,
-)
+from tfk_transformer.export.to_onnx.layer_operators import mixers
 from tfk_transformer.export.to_onnx.layer_operators.onnx_matmul import CONTRIB, KERNEL
 from tfk_transformer.export.to_onnx.layer_operators.operator_writer import OPEN_END, OperatorWriter
 from tfk_transformer.export.to_onnx.layer_operators.weight_rounding import WeightRounding
+from tfk_transformer.inference.signatures import cache_shapes, memory_shapes
 from tfk_transformer.layers.masks import HIDDEN
 
-Mixer: TypeAlias = StandardAttention | SSRUWriter  # what combines target positions
+Mixer: TypeAlias = mixers.StandardAttention | mixers.SSRUWriter  # what combines target positions
 
 
 def insert_layers(
@@ -91,7 +88,7 @@ def write_read(writer: OperatorWriter, source: Value) -> list[Value]:
     encoded, mask = _encode(writer, writer.add_prefix("source", source))
     memory: list[Value] = []
     for layer in range(config.decoder_layers):
-        reader = attention(writer, f"decoder/layer_{layer}/cross_attention")
+        reader = mixers.attention(writer, f"decoder/layer_{layer}/cross_attention")
         heads = reader.heads(encoded, reader.context_roles)
         memory += [heads[0], heads[-1]]
     return [*memory, mask]
@@ -121,13 +118,14 @@ def _encode(writer: OperatorWriter, source: Value) -> tuple[Value, Value]:
     hidden = op.Cast(is_hidden, to=ir.DataType.FLOAT.value)
     hidden = op.Mul(hidden, writer.constant("hidden", np.float32(HIDDEN)))
     mask = op.Unsqueeze(hidden, writer.ints(1, 2))
-    positions = None if writer.is_relative else _source_positions(writer, source, is_hidden)
+    is_relative = config.has_relative_positions
+    positions = None if is_relative else _source_positions(writer, source, is_hidden)
     x = writer.embed("source", source, positions)
     masks = writer.full_pass_masks("encoder", source, mask)
     for layer in range(config.encoder_layers):
         path = f"encoder/layer_{layer}"
         norm = f"{path}/attention_residual/norm"
-        self_attention = attention(writer, f"{path}/attention")
+        self_attention = mixers.attention(writer, f"{path}/attention")
         attended, _ = self_attention.to_itself(writer.enter(x, norm), masks[layer])
         x = writer.feed_forward(writer.leave(x, attended, norm), path)
     return writer.finish(x, "encoder"), mask
@@ -150,34 +148,35 @@ def _source_positions(writer: OperatorWriter, ids: Value, is_hidden: Value) -> V
 def write_step(
     writer: OperatorWriter, tokens: Value, position: Value, lineage: Value, *rest: Value
 ) -> list[Value]:
-    """Write the logits of each hypothesis' next token, the attention, and the longer cache."""
+    """Write the logits of each hypothesis' next token, the attention, and the longer cache.
+
+    `rest` is the cache, then the memory of a model with an encoder, then the candidates, if any.
+    """
     op = writer.op
     config = writer.config
-    layers = config.decoder_layers
     parts = 1 if config.has_ssru else 2  # values of a layer's cache
-    memory_end = (parts + 2) * layers + 1 if config.has_encoder else parts * layers
-    cache = rest[: parts * layers]
-    memory = rest[parts * layers : memory_end]
-    candidates = rest[memory_end:]
+    memory_start = len(cache_shapes(config))
+    memory_end = memory_start + len(memory_shapes(config))
+    memory = rest[memory_start:memory_end]
     beams = op.Shape(tokens)  # A, M
     positions = position
     if config.target_prefix:
         tokens, positions, lineage = _with_prefix(writer, tokens, position, lineage)
     encoding = None
-    if not writer.is_relative:
+    if not config.has_relative_positions:
         encoding = op.Gather(writer.positions("target"), positions)
     x = writer.embed("target", tokens, encoding)
     masks = _biased_step_masks(writer, positions, beams, lineage)
     next_cache: list[Value] = []
 
     def attend_itself(layer: int, attend: Mixer, rows: Value) -> Value:
-        past = cache[parts * layer : parts * (layer + 1)]
+        past = rest[parts * layer : parts * (layer + 1)]
         attended, longer = attend.to_past(rows, past, masks[layer])
         next_cache.extend(longer)
         return attended
 
     x, weights = _decode(writer, x, memory, attend_itself)
-    logits = _write_logits(writer, _last_beams(writer, x, beams), *candidates)
+    logits = _write_logits(writer, _last_beams(writer, x, beams), *rest[memory_end:])
     if memory:
         mean_weights = op.ReduceMean(weights[-1], writer.ints(1), keepdims=0)  # (A, N, P+S)
     else:
@@ -191,9 +190,7 @@ def write_step(
 def _with_prefix(
     writer: OperatorWriter, last: Value, position: Value, lineage: Value
 ) -> tuple[Value, Value, Value]:
-    """Return the inputs of a step, which include the prefix in the first step: ids (A, N), their
-    positions (N,), and the mask (A, 1, N, P+T*M).
-    """
+    """Put the prefix before a first step: ids (A, N), positions (N,), mask (A, 1, N, P+T*M)."""
     op = writer.op
     length = len(writer.config.target_prefix)
     position = op.Cast(position, to=ir.DataType.INT64.value)
@@ -238,7 +235,8 @@ def _write_decode(writer: OperatorWriter, target: Value, *memory: Value) -> list
     hidden = writer.constant("hidden", np.float32(HIDDEN))
     hidden = op.Expand(hidden, op.Concat(length, length, axis=0))
     causal = op.Trilu(hidden, writer.constant("one_above", np.int64(1)), upper=1)
-    positions = None if writer.is_relative else writer.first_positions("target", target)
+    is_relative = writer.config.has_relative_positions
+    positions = None if is_relative else writer.first_positions("target", target)
     x = writer.embed("target", target, positions)
     masks = writer.full_pass_masks("decoder", target, causal)
     self_weights: list[Value] = []
@@ -276,14 +274,14 @@ def _decode(
         norm = f"{path}/self_residual/norm"
         mixer: Mixer
         if writer.config.has_ssru:
-            mixer = SSRUWriter(writer, f"{path}/ssru")
+            mixer = mixers.SSRUWriter(writer, f"{path}/ssru")
         else:
-            mixer = attention(writer, f"{path}/self_attention")
+            mixer = mixers.attention(writer, f"{path}/self_attention")
         attended = attend_itself(layer, mixer, writer.enter(x, norm))
         x = writer.leave(x, attended, norm)
         if memory:
             norm = f"{path}/cross_residual/norm"
-            cross_attention = attention(writer, f"{path}/cross_attention")
+            cross_attention = mixers.attention(writer, f"{path}/cross_attention")
             attended, weights = cross_attention.to_source(
                 writer.enter(x, norm), memory[2 * layer : 2 * layer + 2], memory[-1]
             )
@@ -296,8 +294,9 @@ def _decode(
 def _biased_step_masks(
     writer: OperatorWriter, position: Value, beams: Value, lineage: Value
 ) -> list[Value]:
-    """Return each layer's mask for the self-attention of a step, from the positions of the new
-    tokens () or (N,), int64 [A, M], and the mask (A, 1, N, P+T*M).
+    """Return each layer's mask for a step, from positions () or (N,) and a mask (A, 1, N, P+T*M).
+
+    `beams` are int64 [A, M].
     """
     if not writer.relative_tables("decoder"):
         return [lineage] * writer.config.decoder_layers

@@ -164,9 +164,7 @@ class ReproducibleAttention(StandardAttention):
 
 def attention(writer: OperatorWriter, path: str) -> StandardAttention:
     """Return the attention whose sums are as reproducible as the writer's products."""
-    return (
-        ReproducibleAttention(writer, path) if writer.is_int8 else StandardAttention(writer, path)
-    )
+    return (ReproducibleAttention if writer.is_int8 else StandardAttention)(writer, path)
 
 
 class SSRUWriter:

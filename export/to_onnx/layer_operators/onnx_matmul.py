@@ -5,20 +5,18 @@ embeddings (vocab_size, D), and a bias (columns,) or (vocab_size,).
 """
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 import onnx_ir as ir
 from onnx_ir import Value
+from onnxscript import TapeBuilder
 
 from tfk_transformer.export.to_onnx.layer_operators.weight_rounding import (
     INT8_MAX,
     WeightRounding,
     row_rounding,
 )
-
-if TYPE_CHECKING:
-    from tfk_transformer.export.to_onnx.layer_operators.operator_writer import OperatorWriter
 
 CONTRIB = "com.microsoft"  # onnxruntime's own operators
 # Numbers of columns that are scaled by a separate operator in the decoder. It saves more time than
@@ -28,13 +26,39 @@ Bias: TypeAlias = np.ndarray | None
 KERNEL = "output/kernel"  # the projection to the vocabulary, if it is not an embedding table
 
 
+class GraphWriter:
+    """Writes operators, `op.Add(x, y)`, and the constants of the main graph.
+
+    `op.nodes` are the operators written so far. `optimize` later moves constants that only one loop
+    body reads into that body. The names of an ensemble member's constants have a prefix.
+    """
+
+    def __init__(self, graph: ir.Graph, prefix: str):
+        self.graph = graph
+        self.prefix = prefix
+        # Not a `GraphBuilder`, which describes every node in metadata.
+        self.op = TapeBuilder()
+
+    def constant(self, name: str, array: np.ndarray | np.generic) -> Value:
+        """Return the main graph's constant of this name with the prefix; create it if necessary."""
+        name = self.prefix + name
+        if name not in self.graph.initializers:
+            tensor = ir.tensor(np.asarray(array, order="C"), name=name)
+            self.graph.register_initializer(Value(name=name, const_value=tensor))
+        return self.graph.initializers[name]
+
+    def ints(self, *values: int) -> Value:
+        """Return an int64 vector, for shapes and axes."""
+        return self.constant("ints/" + "_".join(map(str, values)), np.array(values, "int64"))
+
+
 class Float32MatMul:
     """Writes products in float32, as the model computes them.
 
     `rows` are the multiplied rows by the name of the weights, for `calibration`.
     """
 
-    def __init__(self, writer: "OperatorWriter"):
+    def __init__(self, writer: GraphWriter):
         self.rows: dict[str, Value] = {}
         self.op = writer.op
         self.constant = writer.constant
@@ -50,8 +74,7 @@ class Float32MatMul:
     def multiply_by_table(
         self, x: Value, name: str, table: np.ndarray, bias: Bias = None, ids: Value | None = None
     ) -> Value:
-        """Multiply rows (A, M, D) by a transposed table and add a bias: (A, M, vocab_size), or only
-        (A, M, n) for some ids (n,).
+        """Multiply rows (A, M, D) by a transposed table, or only by its rows of ids (n,).
 
         The name is `KERNEL`, the name of the table's transpose, unless the table also embeds
         tokens. `optimize` moves the operators that only read the ids out of a loop.
@@ -85,14 +108,14 @@ class Float32MatMul:
 
 
 class Int8MatMul(Float32MatMul):
-    """Writes products of 8-bit integers, with one scale for each column of weights, and one range
-    for the rows of each product, so that a row's product does not depend on the other rows.
+    """Writes products of 8-bit integers, with one scale for each column of weights.
 
-    The sums are the same on every processor, because `rounded_columns` keeps them within the range
+    All rows of a product have one range, so that a row's product does not depend on other rows. The
+    sums are the same on every processor, because `rounded_columns` keeps them within the range
     that processors without VNNI can add. Numbers outside the range are clipped.
     """
 
-    def __init__(self, writer: "OperatorWriter", rounding: WeightRounding):
+    def __init__(self, writer: GraphWriter, rounding: WeightRounding):
         super().__init__(writer)
         self.rounding = rounding
 
@@ -120,11 +143,11 @@ class Int8MatMul(Float32MatMul):
         selected = self.op.Gather(self.constant(table_name, rounded.T), ids)
         scale = self._product_scale(product, scale)
         scales = self.op.Gather(self.constant(f"{product}_scale", scale), ids)
-        weights = self.op.Transpose(selected, perm=[1, 0])
-        if bias is None:
-            return self._multiply_and_scale(rows, weights, row_zero, scales)
-        scaled_bias = self.op.Gather(self.constant(f"{product}_scaled_bias", bias / scale), ids)
-        return self._multiply_and_scale(rows, weights, row_zero, scales, scaled_bias)
+        inputs = [rows, self.op.Transpose(selected, perm=[1, 0]), row_zero, scales]
+        if bias is not None:
+            scaled_bias = self.constant(f"{product}_scaled_bias", bias / scale)
+            inputs.append(self.op.Gather(scaled_bias, ids))
+        return self._multiply_and_scale(*inputs)
 
     def look_up(self, name: str, table: np.ndarray, ids: Value, factor: float) -> Value:
         """See `Float32MatMul.look_up`."""

@@ -10,11 +10,14 @@ from collections.abc import Mapping
 import numpy as np
 import onnx_ir as ir
 from onnx_ir import Value
-from onnxscript import TapeBuilder
 
 from tfk_transformer.config.layer_options import LayerOptions
 from tfk_transformer.config.model_options import LanguageModelConfig, TransformerConfig
-from tfk_transformer.export.to_onnx.layer_operators.onnx_matmul import Float32MatMul, Int8MatMul
+from tfk_transformer.export.to_onnx.layer_operators.onnx_matmul import (
+    Float32MatMul,
+    GraphWriter,
+    Int8MatMul,
+)
 from tfk_transformer.export.to_onnx.layer_operators.weight_rounding import WeightRounding
 from tfk_transformer.layers.positions import bucket_table, position_table
 
@@ -22,13 +25,11 @@ SOURCE_MULTIPLE = 4  # onnxruntime adds this many products at a time
 OPEN_END = np.iinfo("int64").max  # the end of a slice to the last element
 
 
-class OperatorWriter:
+class OperatorWriter(GraphWriter):
     """Writes operators and constants of a model's layers.
 
-    `op` writes the operators: `op.Add(x, y)`. `op.nodes` are the operators written so far. The main
-    graph gets the weights; `optimize` later moves weights that only one loop body reads into that
-    body. The options are of the layers of the encoder or the decoder. With a `rounding`, products
-    are of 8-bit integers. The names of an ensemble member's constants have a prefix.
+    The options are of the layers of the encoder or the decoder. With a `rounding`, products are of
+    8-bit integers.
     """
 
     def __init__(
@@ -40,28 +41,13 @@ class OperatorWriter:
         rounding: WeightRounding | None = None,
         prefix: str = "",
     ):
-        self.graph = graph
+        super().__init__(graph, prefix)
         self.config = config
         self.options = options
         self.weights = weights
-        self.prefix = prefix
-        # Not a `GraphBuilder`, which describes every node in metadata.
-        self.op = TapeBuilder()
         self.matmul = Int8MatMul(self, rounding) if rounding else Float32MatMul(self)
         self.is_int8 = rounding is not None
         self.source_multiple = SOURCE_MULTIPLE if self.is_int8 else 1  # sources are padded to it
-
-    def constant(self, name: str, array: np.ndarray | np.generic) -> Value:
-        """Return the main graph's constant of this name with the prefix; create it if necessary."""
-        name = self.prefix + name
-        if name not in self.graph.initializers:
-            tensor = ir.tensor(np.asarray(array, order="C"), name=name)
-            self.graph.register_initializer(Value(name=name, const_value=tensor))
-        return self.graph.initializers[name]
-
-    def ints(self, *values: int) -> Value:
-        """Return an int64 vector, for shapes and axes."""
-        return self.constant("ints/" + "_".join(map(str, values)), np.array(values, "int64"))
 
     def range(self, count: Value) -> Value:
         """Return int64 (n,), the numbers from 0 to n - 1, for n as (1,)."""
@@ -122,11 +108,6 @@ class OperatorWriter:
         """Return the positions (T, D) of ids (B, T)."""
         length = self.op.Shape(ids, start=1)
         return self.slice(self.positions(side), self.ints(0), length, axis=0)
-
-    @property
-    def is_relative(self) -> bool:
-        """Whether the model has relative positions, which are not added to embeddings."""
-        return self.config.positions.startswith("relative")
 
     def relative_tables(self, stack: str) -> list[str]:
         """Return the names of the tables of relative positions of "encoder" or "decoder"."""

@@ -13,7 +13,6 @@ import tensorflow as tf
 from tfk_transformer.array_types import Tensor
 from tfk_transformer.config.search_settings import SETTING_DTYPES
 from tfk_transformer.export.to_onnx import conversion
-from tfk_transformer.export.to_onnx.conversion import from_tensorflow
 from tfk_transformer.export.to_onnx.optimize import bodies, optimize
 from tfk_transformer.export.to_onnx.templates.expansion import MODEL_INPUT_PREFIX
 from tfk_transformer.inference import signatures
@@ -97,7 +96,9 @@ class PlaceholderModel:
             logits, attention, next_cache = _node(conversion.STEP, inputs, ranks=(3, 3, 4))
             return Step(logits, next_cache, attention)
 
-        return step, lambda batch: _node(conversion.CACHE, [batch], [4])[0], self._memory(source)
+        return Stepper(
+            step, lambda batch: _node(conversion.CACHE, [batch], [4])[0], self._memory(source)
+        )
 
     def decode(self, inputs: Tensor, training: bool | None = None) -> Decoded:
         """See `TokenModel.decode`."""
@@ -150,7 +151,7 @@ def build(name: str, folder: Path) -> Path:
 
     inputs = (*signature.inputs, *model_inputs)
     function = tf_function(body, Signature(inputs, signature.outputs))
-    model = optimize(from_tensorflow(function.get_concrete_function()))
+    model = optimize(conversion.from_tensorflow(function.get_concrete_function()))
     _make_reproducible(model.graph)
     path = folder / f"{name}.onnx"
     ir.save(model, path)
@@ -213,8 +214,8 @@ def _sort(graph: ir.Graph) -> None:
     order: list[ir.Node] = []
     seen: set[ir.Node] = set()
 
-    def visit(value: ir.Value | None) -> None:
-        node = None if value is None else value.producer()
+    def visit(value: ir.Value) -> None:
+        node = value.producer()
         if node is not None and node.graph is graph and node not in seen:
             seen.add(node)
             for read in _values_read(node):
@@ -226,16 +227,15 @@ def _sort(graph: ir.Graph) -> None:
     graph.remove(list(graph))
     graph.extend(order)
     read = dict.fromkeys(itertools.chain.from_iterable(map(_values_read, order)))
-    constants = [value for value in read if value is not None and value.is_initializer()]
-    constants = [value for value in constants if value.graph is graph]
+    constants = [value for value in read if value.is_initializer() and value.graph is graph]
     graph.initializers.clear()
     for constant in constants:
         graph.register_initializer(constant)
 
 
-def _values_read(node: ir.Node) -> Iterator[ir.Value | None]:
+def _values_read(node: ir.Node) -> Iterator[ir.Value]:
     """Yield the values that a node and the nodes of its bodies read."""
-    yield from node.inputs
+    yield from (value for value in node.inputs if value is not None)
     for body in bodies(node):
         for inner in body:
             yield from _values_read(inner)

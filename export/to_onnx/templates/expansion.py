@@ -17,11 +17,10 @@ from onnx_ir import Value, tape
 from tfk_transformer.config.model_options import LanguageModelConfig, TokenConfig, TransformerConfig
 from tfk_transformer.export.to_onnx import conversion
 from tfk_transformer.export.to_onnx.conversion import DOMAIN, MEMBER
+from tfk_transformer.inference.signatures import cache_shapes, memory_shapes
 
-Member: TypeAlias = TransformerConfig | LanguageModelConfig
-Members: TypeAlias = Sequence[Member]
+Members: TypeAlias = Sequence[TransformerConfig | LanguageModelConfig]
 Results = list[Any]  # for each output: a value, or the list of values of a packed output
-Shape = tuple[int | None, ...]
 Packed = dict[Value, list[Value]]  # the values that each packed value stands for
 
 MODEL_INPUT_PREFIX = "model_"  # of the names of the inputs that become constants
@@ -148,15 +147,15 @@ class _Expansion:
         rows = op.op("Reshape", [batch, ints(op, 1)])
         rows = op.op("Cast", [rows], {"to": ir.DataType.INT64.value})
         values = []
-        for shape in itertools.chain.from_iterable(map(_cache_shapes, self.members)):
-            sizes = ints(op, *(size or 0 for size in shape[1:]))  # 0 positions
+        for shape in (shape for member in self.members for shape in cache_shapes(member).values()):
+            sizes = ints(op, *(size if isinstance(size, int) else 0 for size in shape[1:]))
             empty = op.op("ConstantOfShape", [op.op("Concat", [rows, sizes], {"axis": 0})])
             values.append(_declare_float(empty, shape))
         return [values]
 
     def _step(self, op: tape.Tape, *inputs: Any) -> Results:
-        *step_tensors, cache = inputs[:4]
-        memory, *candidates = inputs[4:] if self.architecture != "decoder" else ((), *inputs[4:])
+        step_tensors, cache, rest = inputs[:3], inputs[3], inputs[4:]
+        memory, candidates = ((), rest) if self.architecture == "decoder" else (rest[0], rest[1:])
         logits, attention, next_cache = write_step_nodes(
             op, self.members, step_tensors, cache, memory, candidates
         )
@@ -174,7 +173,7 @@ class _Expansion:
         if self.architecture != "ensemble":
             first_layer, *other_layers = member_weights[0]
             return [outputs, first_layer, other_layers]
-        heads = ints(op, 1)  # see `models.ensemble.combine_decoded`
+        heads = ints(op, 1)  # see `models.ensemble.Ensemble.decode`
         means = [
             op.op("ReduceMean", [weights[-1], heads], {"keepdims": 1}) for weights in member_weights
         ]
@@ -203,17 +202,16 @@ def write_read_nodes(op: tape.Tape, members: Members, source: Value) -> list[Val
     """Write the `Read` nodes of all members, and return the memory."""
     memory: list[Value] = []
     for number, member in enumerate(members):
-        sizes = _memory_shapes(member)
-        *layers, mask = _layers(op, conversion.READ, number, [source], len(sizes) + 1)
-        memory += map(_declare_float, layers, sizes)
-        memory.append(_declare_float(mask, (None, 1, 1, None)))
+        shapes = memory_shapes(member).values()
+        values = _layers(op, conversion.READ, number, [source], len(shapes))
+        memory += map(_declare_float, values, shapes)
     return memory
 
 
 def split_memory(members: Members, memory: Iterable[Value]) -> list[list[Value]]:
     """Return the keys and values of each member's layers, and its mask; empty without a memory."""
     values = iter(memory)
-    return [list(itertools.islice(values, 2 * member.decoder_layers + 1)) for member in members]
+    return [list(itertools.islice(values, len(memory_shapes(member)))) for member in members]
 
 
 def write_step_nodes(
@@ -224,8 +222,7 @@ def write_step_nodes(
     memory: Iterable[Value] = (),
     candidates: Sequence[Value] = (),
 ) -> tuple[list[Value], list[Value], list[Value]]:
-    """Write the `Step` nodes of all members; see `PlaceholderModel`. `step_tensors` are the last
-    tokens, their position, and the lineage.
+    """Write the `Step` nodes of all members, from the last tokens, their position and the lineage.
 
     Return the logits and the attention of each member, and the longer cache.
     """
@@ -234,7 +231,7 @@ def write_step_nodes(
     attention: list[Value] = []
     next_cache: list[Value] = []
     for number, member_memory in enumerate(split_memory(members, memory)):
-        count = len(_cache_shapes(members[number]))
+        count = len(cache_shapes(members[number]))
         member_cache = itertools.islice(remaining_cache, count)
         inputs = [*step_tensors, *member_cache, *member_memory, *candidates]
         results = _layers(op, conversion.STEP, number, inputs, count + 2)
@@ -252,22 +249,10 @@ def mean(op: tape.Tape, values: Sequence[Value]) -> Value:
     return op.op("Div", [total, op.op("Constant", [], {"value_float": float(len(values))})])
 
 
-def _cache_shapes(member: Member) -> list[Shape]:
-    """Return the shapes of the cache of each decoder layer."""
-    if member.has_ssru:
-        return [(None, 1, None, member.model_dim)] * member.decoder_layers
-    return _memory_shapes(member)
-
-
-def _memory_shapes(member: Member) -> list[Shape]:
-    """Return the shapes of the keys and values of each decoder layer."""
-    widths = member.decoder_layers * (member.query_width, member.value_width)
-    return [(None, member.num_heads, None, width) for width in widths]
-
-
-def _declare_float(value: Value, shape: Shape) -> Value:
+def _declare_float(value: Value, shape: Sequence[int | str]) -> Value:
+    """Give a value the shape of a signature, whose letters are unknown sizes."""
     value.type = ir.TensorType(ir.DataType.FLOAT)
-    value.shape = ir.Shape(shape)
+    value.shape = ir.Shape([size if isinstance(size, int) else None for size in shape])
     return value
 
 

@@ -61,7 +61,7 @@ PURPOSES = {
 }
 RUNNABLE = (  # files for `translate` or `classify`, in order of preference
     file_names.TRANSLATE_FILE,
-    file_names.with_profile(file_names.TRANSLATE_FILE, "int8"),
+    file_names.TRANSLATE_INT8_FILE,
     file_names.CLASSIFY_FILE,
     file_names.SAVED_MODEL_FOLDER,
 )
