@@ -22,7 +22,6 @@ from multiprocessing import get_context
 import numpy as np
 
 from tfk_transformer.data import batches as batching
-from tfk_transformer.data import encoding
 from tfk_transformer.data.batches import TokenBatches
 from tfk_transformer.datasets import Pair, Source
 from tfk_transformer.tokenizers.subword_tokenizer import SubwordTokenizer
@@ -119,7 +118,7 @@ def main() -> None:
     parser.add_argument("--cache", help="folder, if only one way is measured")
     options = parser.parse_args()
     batching.BUFFERED_PAIRS = options.buffer
-    encoding.SHARD_SIZE = min(encoding.SHARD_SIZE, options.buffer)
+    batching.SHARD_SIZE = min(batching.SHARD_SIZE, options.buffer)
     if options.way:
         read(options.way, options.pairs, options.cache)
         return

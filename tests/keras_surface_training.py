@@ -267,7 +267,7 @@ def fit_arrays() -> None:
 
 @row(FIT)
 def fit_language_model() -> None:
-    """`LanguageModel` and `Classifier`: `fit`, `evaluate`, `predict`"""
+    """`LanguageModel` and `EncoderClassifier`: `fit`, `evaluate`, `predict`"""
     config = tfk.LanguageModelConfig(vocab_size=17, decoder_layers=1, **SIZES)
     model = compiled(new_model(tfk.LanguageModel, config=config))
     ids = INPUTS["target"]
@@ -278,7 +278,7 @@ def fit_language_model() -> None:
     close(model.predict(ids, verbose=0), logits(model, ids))
     config = tfk.ClassifierConfig(vocab_size=17, num_classes=3, encoder_layers=1, **SIZES)
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-    model = compiled(new_model(tfk.Classifier, config=config), loss=loss)
+    model = compiled(new_model(tfk.EncoderClassifier, config=config), loss=loss)
     labels = np.array([0, 1, 2, 2, 1, 0])
     history = fit(model, ids, labels, epochs=2)["loss"]
     assert history[1] < history[0]

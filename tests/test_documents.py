@@ -360,7 +360,7 @@ def write_classifier(folder):
         "encoder_layers": 1,
         "ff_dim": 64,
     }
-    model = tfk.Classifier(tfk.ClassifierConfig.preset("tiny", **sizes))
+    model = tfk.EncoderClassifier(tfk.ClassifierConfig.preset("tiny", **sizes))
     model.compile(
         keras.optimizers.Adam(3e-3),
         keras.losses.SparseCategoricalCrossentropy(from_logits=True),

@@ -53,6 +53,8 @@ def test_moved_names_say_where_they_are():
     for name, home in tfk_transformer._MOVED.items():
         with pytest.warns(DeprecationWarning, match=f"{name} has moved to tfk_transformer.{home}"):
             assert getattr(tfk_transformer, name).__name__ == name
+    with pytest.warns(DeprecationWarning, match="Classifier is named EncoderClassifier now"):
+        assert tfk_transformer.Classifier is tfk_transformer.EncoderClassifier
 
 
 def test_type_checkers_see_all_names():
@@ -163,7 +165,8 @@ def test_transformer_fits_under_jax():
 def test_other_models_fit_under_jax():
     code = """
 import numpy as np, keras
-from tfk_transformer import (Classifier, ClassifierConfig, LanguageModel, LanguageModelConfig,)
+from tfk_transformer import ClassifierConfig, EncoderClassifier
+from tfk_transformer import LanguageModel, LanguageModelConfig
 from tfk_transformer.losses import LabelSmoothedCrossentropy
 sizes = {"model_dim": 8, "ff_dim": 7, "num_heads": 2}
 ids = np.random.default_rng(0).integers(4, 11, (32, 6))
@@ -171,7 +174,7 @@ keras.utils.set_random_seed(1)
 model = LanguageModel(LanguageModelConfig(vocab_size=11, decoder_layers=1, **sizes))
 model.compile(keras.optimizers.Adam(0.01), LabelSmoothedCrossentropy())
 first = model.fit(ids[:, :-1], ids[:, 1:], epochs=5, verbose=0).history["loss"]
-model = Classifier(ClassifierConfig(vocab_size=11, num_classes=3, encoder_layers=1, **sizes))
+model = EncoderClassifier(ClassifierConfig(vocab_size=11, num_classes=3, encoder_layers=1, **sizes))
 loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
 model.compile(keras.optimizers.Adam(0.01), loss)
 second = model.fit(ids, ids[:, 0] % 3, epochs=5, verbose=0).history["loss"]

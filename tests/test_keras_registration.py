@@ -14,7 +14,7 @@ NAMES = [
     "Transformer",
     "Ensemble",
     "LanguageModel",
-    "Classifier",
+    "EncoderClassifier",
     "MultiHeadAttention",
     "Encoder",
     "EncoderLayer",

@@ -28,7 +28,7 @@ _HOME = {
     "schedules": "schedules",
     "Transformer": "models.transformer",
     "LanguageModel": "models.language_model",
-    "Classifier": "models.classifier",
+    "EncoderClassifier": "models.classifier",
     "Ensemble": "models.ensemble",
     "SubwordTokenizer": "tokenizers.subword_tokenizer",
     "datasets": "datasets",
@@ -101,7 +101,7 @@ if TYPE_CHECKING:  # the same names as in `_HOME`, for type checkers and editors
     from tfk_transformer.importing.model_import import import_model as import_model
     from tfk_transformer.inference.base_classifier import BaseClassifier as BaseClassifier
     from tfk_transformer.inference.base_translator import BaseTranslator as BaseTranslator
-    from tfk_transformer.models.classifier import Classifier as Classifier
+    from tfk_transformer.models.classifier import EncoderClassifier as EncoderClassifier
     from tfk_transformer.models.ensemble import Ensemble as Ensemble
     from tfk_transformer.models.language_model import LanguageModel as LanguageModel
     from tfk_transformer.models.transformer import Transformer as Transformer
@@ -129,6 +129,10 @@ def __getattr__(name: str) -> object:
         ImportError: if a package that the name needs is not installed, with the line that installs
             it.
     """
+    if name == "Classifier":
+        note = "Classifier is named EncoderClassifier now."
+        warnings.warn(note, DeprecationWarning, stacklevel=2)
+        name = "EncoderClassifier"
     home = _HOME.get(name)
     if home is None and (home := _MOVED.get(name)):
         place = f"{__name__}.{home}.{name}"

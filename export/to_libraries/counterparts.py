@@ -27,9 +27,11 @@ FREE: Library = dict.fromkeys(
 CTRANSLATE2: Library = {
     **FREE,
     **dict.fromkeys(
-        "norm_epsilon norm_type embedding_norm positions position_offset position_buckets "
-        "position_max_distance ff_activation ff_gated ff_bias decoder_ff_dim source_end".split()
+        "norm_epsilon embedding_norm positions position_offset position_buckets "
+        "position_max_distance ff_gated ff_bias decoder_ff_dim source_end".split()
     ),
+    "norm_type": ("layer", "rms"),
+    "ff_activation": ("relu", "gelu", "silu", "gelu_tanh", "gelu_sigmoid"),
     "norm": ("pre", "post", "post_dropout"),
     "encoder_final_norm": (None, True, False),
     "decoder_final_norm": (None, True, False),

@@ -23,6 +23,7 @@ from tfk_transformer.importing.hugging_face import bart, model_folder, multiling
 from tfk_transformer.importing.hugging_face.marian import MarianConfig
 from tfk_transformer.importing.hugging_face.multilingual import M2M100_LANGUAGES, M2M100Config
 from tfk_transformer.importing.hugging_face.search_notes import generation_settings
+from tfk_transformer.importing.model_paths import CONFIG
 from tfk_transformer.importing.vocabulary import (
     END_PIECE,
     NEVER_FROM_TEXT,
@@ -274,9 +275,7 @@ def _write_family_files(
     """
     license_name = translator.origin.get("license")
     license_entry = {"license": license_name} if license_name else {}
-    write_json(
-        folder / model_folder.CONFIG, {"is_encoder_decoder": True, **license_entry, **config}
-    )
+    write_json(folder / CONFIG, {"is_encoder_decoder": True, **license_entry, **config})
     ids = {name: config[name] for name in SPECIAL_IDS}
     leading_tokens = 1 + len(translator.model.config.target_prefix)
     settings = generation_settings(translator.search, config["eos_token_id"], leading_tokens)

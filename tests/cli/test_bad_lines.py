@@ -54,7 +54,7 @@ def write_random_classifier(folder):
     import keras
 
     from tfk_transformer.config.model_options import ClassifierConfig
-    from tfk_transformer.models.classifier import Classifier
+    from tfk_transformer.models.classifier import EncoderClassifier
     from tfk_transformer.pipelines.text_classifier import TextClassifier
     from tfk_transformer.tokenizers.subword_tokenizer import SubwordTokenizer
 
@@ -62,7 +62,7 @@ def write_random_classifier(folder):
     texts = [spell(n, "en") for n in range(100)]
     tokenizer = SubwordTokenizer.train(texts, vocab_size=40)
     sizes = {"vocab_size": tokenizer.vocab_size, "num_classes": 2, "max_length": 32}
-    model = Classifier(ClassifierConfig.preset("tiny", **sizes))
+    model = EncoderClassifier(ClassifierConfig.preset("tiny", **sizes))
     model.build()
     classifier = TextClassifier(model, tokenizer, ["a", "b"], probes=texts)
     classifier.save(folder / "bundle")
@@ -146,7 +146,13 @@ def test_good_lines_translate_once(translator, capsys):
         Line(("in",), n, (text,)) for n, text in enumerate(["one", LONG, "a\0b", "two", "three"], 1)
     )
     processing.write_results(
-        lines, translate, lambda line: [line.outcome.text], None, BadLines.SKIP, None, True
+        lines,
+        translate,
+        lambda line: [line.outcome.text],
+        None,
+        BadLines.SKIP,
+        input=None,
+        quiet=True,
     )
     assert capsys.readouterr().out == "eins\nzwei\ndrei\n"
     assert given == [["one", LONG, "a\0b", "two", "three"]]

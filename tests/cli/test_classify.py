@@ -13,7 +13,7 @@ from run_wide import made_once
 from tfk_transformer.config.model_options import ClassifierConfig
 from tfk_transformer.datasets.numbers import spell
 from tfk_transformer.export.exporting import export
-from tfk_transformer.models.classifier import Classifier
+from tfk_transformer.models.classifier import EncoderClassifier
 from tfk_transformer.pipelines.text_classifier import TextClassifier
 from tfk_transformer.tokenizers.subword_tokenizer import SubwordTokenizer
 
@@ -30,7 +30,7 @@ def train_classifier():
     tokenizer = SubwordTokenizer.train(texts, vocab_size=60)
     sizes = {"vocab_size": tokenizer.vocab_size, "num_classes": 2, "max_length": 32}
     sizes |= {"model_dim": 32, "ff_dim": 64, "encoder_layers": 1}
-    model = Classifier(ClassifierConfig.preset("tiny", **sizes))
+    model = EncoderClassifier(ClassifierConfig.preset("tiny", **sizes))
     model.compile(
         keras.optimizers.Adam(3e-3),
         keras.losses.SparseCategoricalCrossentropy(from_logits=True),

@@ -5,6 +5,15 @@ from collections import Counter
 import html5lib
 from markdown_it import MarkdownIt
 
+from tfk_transformer.formats.documents.translation import translating
+from tfk_transformer.text.road import drive
+
+
+def translate(document, language, run):
+    """Translate a document by a function: texts, whether they need attention -> translations."""
+    translation = translating(document, language)
+    return drive(translation, lambda sentences: run(sentences.texts, sentences.attention))
+
 
 def check(made, found, is_cut=False):
     """Check a translation of a document of `made_documents`.

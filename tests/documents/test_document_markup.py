@@ -5,10 +5,9 @@ import re
 import html5lib
 import numpy as np
 import pytest
-from document_checks import check, check_places
+from document_checks import check, check_places, translate
 from made_documents import Maker
 
-from tfk_transformer.formats.documents.translation import translate
 from tfk_transformer.formats.registry import read
 from tfk_transformer.text.alignment import TranslatedText
 from tfk_transformer.text.words import piece_spans, word_spans

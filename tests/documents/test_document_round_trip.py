@@ -4,10 +4,9 @@ import itertools
 
 import numpy as np
 import pytest
-from document_checks import check_places, elements
+from document_checks import check_places, elements, translate
 from hard_documents import HardMaker, adversary, unchanged
 
-from tfk_transformer.formats.documents.translation import translate
 from tfk_transformer.formats.registry import read
 from tfk_transformer.text.alignment import TranslatedText
 from tfk_transformer.text.words import word_spans

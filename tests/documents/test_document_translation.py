@@ -5,7 +5,9 @@ from document_checks import check, check_places
 from made_documents import Maker
 
 from tfk_transformer.datasets.numbers import spell
+from tfk_transformer.formats.registry import DOCUMENT_FORMATS
 
+FORMATS = ", ".join(DOCUMENT_FORMATS)
 NUMBERS = [spell(number, "en") for number in range(0, 60, 7)]
 TEXT = "  {}. {}!\n\n{}?  {}. {}.\n\n\n{}. {}.\n".format(
     *(number.capitalize() for number in NUMBERS[:7])
@@ -107,7 +109,7 @@ def test_wordless_text_is_unchanged(translator, document):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("one", "latex"), "format: expected one of text, markdown, html, got 'latex'."),
+        (("one", "latex"), f"format: expected one of {FORMATS}, got 'latex'."),
         ((["one"],), "text: expected a string, got list."),
         (("a\0b",), r"text: expected text, got the character U\+0000"),
     ],

@@ -4,9 +4,9 @@ import random
 
 import numpy as np
 import pytest
+from document_checks import translate
 
 from tfk_transformer.formats.documents.items import ItemType
-from tfk_transformer.formats.documents.translation import translate
 from tfk_transformer.formats.reading.markdown_reader import (
     escape_markdown,
     markdown_structure,
@@ -143,6 +143,14 @@ def test_syntax_lines_are_not_text(line):
 )
 def test_front_matter_is_not_text(document):
     assert text_of(document) == "two"
+
+
+def test_definition_after_byte_order_mark_is_not_known_to_passages():
+    document = read("\ufeff[x]: /u\n\n[y]: /v\n\ntext", "markdown")
+    structure = document.structure("[x] and [y]")
+    links = [string for string in structure if "link_open" in string]
+    assert len(links) == 1
+    assert "/v" in links[0]
 
 
 @pytest.mark.parametrize(

@@ -1,10 +1,10 @@
 """Documents as people write them: a README, a post, pages, an issue, a newsletter."""
 
 import pytest
+from document_checks import translate
 from hard_documents import unchanged
 from real_documents import DOCUMENTS
 
-from tfk_transformer.formats.documents.translation import translate
 from tfk_transformer.formats.registry import read
 
 

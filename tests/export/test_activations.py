@@ -13,7 +13,7 @@ from tfk_transformer.config.model_options import ClassifierConfig
 from tfk_transformer.export import parity
 from tfk_transformer.export.exporting import export
 from tfk_transformer.export.runtime.onnx_runtime import OnnxClassifier
-from tfk_transformer.models.classifier import Classifier
+from tfk_transformer.models.classifier import EncoderClassifier
 from tfk_transformer.models.transformer import Transformer
 from tfk_transformer.pipelines.text_classifier import TextClassifier
 from tfk_transformer.pipelines.translator import Translator
@@ -89,7 +89,7 @@ def test_translator_exports_to_int8(translator, tmp_path, activation):
 def test_classifier_exports_exactly(small, tmp_path, options):
     keras.utils.set_random_seed(0)
     sizes = {"model_dim": 18, "ff_dim": 13, "num_heads": 3, "encoder_layers": 2, "max_length": 24}
-    model = Classifier(ClassifierConfig(vocab_size=60, num_classes=3, **sizes, **options))
+    model = EncoderClassifier(ClassifierConfig(vocab_size=60, num_classes=3, **sizes, **options))
     model.build()
     random = np.random.default_rng(5)
     model.set_weights(

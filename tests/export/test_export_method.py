@@ -10,7 +10,7 @@ from tfk_transformer.config.model_options import ClassifierConfig
 from tfk_transformer.export import formats
 from tfk_transformer.export.runtime.opening import load
 from tfk_transformer.export.to_web.npm_packages import find_packages
-from tfk_transformer.models.classifier import Classifier
+from tfk_transformer.models.classifier import EncoderClassifier
 from tfk_transformer.pipelines.text_classifier import TextClassifier
 from tfk_transformer.pipelines.translator import Translator
 
@@ -25,7 +25,7 @@ def small():
 def classifier(small):
     keras.utils.set_random_seed(0)
     sizes = {"model_dim": 18, "ff_dim": 13, "num_heads": 3, "encoder_layers": 1, "max_length": 24}
-    model = Classifier(
+    model = EncoderClassifier(
         ClassifierConfig(vocab_size=small.source_tokenizer.vocab_size, num_classes=3, **sizes)
     )
     model.build()

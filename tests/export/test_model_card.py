@@ -24,7 +24,7 @@ from tfk_transformer.export.to_onnx.onnx_models import (
     generate_graph,
     probabilities_graph,
 )
-from tfk_transformer.models.classifier import Classifier
+from tfk_transformer.models.classifier import EncoderClassifier
 from tfk_transformer.models.language_model import LanguageModel
 from tfk_transformer.pipelines.text_classifier import TextClassifier
 from tfk_transformer.pipelines.translator import Translator
@@ -166,7 +166,7 @@ def test_card_of_prompts(small):
 def test_card_of_classifier(small):
     keras.utils.set_random_seed(0)
     sizes = {"model_dim": 18, "ff_dim": 13, "num_heads": 3, "encoder_layers": 1, "max_length": 23}
-    model = Classifier(ClassifierConfig(vocab_size=60, num_classes=3, **sizes))
+    model = EncoderClassifier(ClassifierConfig(vocab_size=60, num_classes=3, **sizes))
     model.build()
     classifier = TextClassifier(model, small.source_tokenizer, ["a", "b", "c"])
     probabilities = probabilities_graph(classifier)

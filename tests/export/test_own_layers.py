@@ -11,8 +11,8 @@ from keras import ops
 from random_translators import SIZES, V, of_transformer, translator_of
 
 from tfk_transformer import (
-    Classifier,
     ClassifierConfig,
+    EncoderClassifier,
     LanguageModel,
     SubwordTokenizer,
     TextClassifier,
@@ -102,7 +102,7 @@ class RotaryLanguageModel(LanguageModel):
 
 
 @keras.saving.register_keras_serializable("test_own_layers")
-class RotaryClassifier(Classifier):
+class RotaryClassifier(EncoderClassifier):
     encoder_type = RotaryEncoder
 
 
@@ -309,7 +309,7 @@ def test_operators_without_onnx_are_named(tokenizer):
     class BesselEncoder(Encoder):
         layer_type = BesselLayer
 
-    class BesselClassifier(Classifier):
+    class BesselClassifier(EncoderClassifier):
         encoder_type = BesselEncoder
 
     config = ClassifierConfig(

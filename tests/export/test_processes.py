@@ -61,7 +61,7 @@ import pickle, sys
 import tfk_transformer as tfk
 tokenizer = tfk.SubwordTokenizer.train(["one two three"] * 9, vocab_size=12)
 sizes = {"encoder_layers": 1, "model_dim": 8, "num_heads": 2}
-model = tfk.Classifier(tfk.ClassifierConfig(vocab_size=12, num_classes=2, **sizes))
+model = tfk.EncoderClassifier(tfk.ClassifierConfig(vocab_size=12, num_classes=2, **sizes))
 model.build()
 classifier = tfk.TextClassifier(model, tokenizer, ["a", "b"], probes=["one", "two three"])
 tfk.export(classifier, sys.argv[1], ["onnx"])

@@ -34,7 +34,7 @@ from tfk_transformer.export.to_onnx.calibration import observe_rows
 from tfk_transformer.export.to_onnx.layer_operators.weight_rounding import WeightRounding
 from tfk_transformer.export.to_onnx.onnx_models import generate_graph
 from tfk_transformer.inference.signatures import GENERATE
-from tfk_transformer.models.classifier import Classifier
+from tfk_transformer.models.classifier import EncoderClassifier
 from tfk_transformer.models.language_model import LanguageModel
 from tfk_transformer.pipelines.text_classifier import TextClassifier
 from tfk_transformer.pipelines.translator import Translator
@@ -236,7 +236,7 @@ def test_shortlist_needs_translator(tokenizer, tmp_path):
     ):
         export(continuer, tmp_path / "out", shortlist="numbers:en-de")
     classifier = TextClassifier(
-        Classifier(ClassifierConfig.preset("tiny", vocab_size=V, num_classes=2)),
+        EncoderClassifier(ClassifierConfig.preset("tiny", vocab_size=V, num_classes=2)),
         tokenizer,
         ["a", "b"],
     )

@@ -94,7 +94,7 @@ def test_classifier_is_exported_to_onnx(tmp_path, without_text):
     config = tfk.ClassifierConfig.preset(
         "tiny", model_dim=32, ff_dim=64, vocab_size=tokenizer.vocab_size, num_classes=2
     )
-    model = tfk.Classifier(config)
+    model = tfk.EncoderClassifier(config)
     model.build()
     classifier = TextClassifier(model, tokenizer, ["de", "en"], probes=texts)
     tfk.export(classifier, tmp_path / "files", ["onnx"])

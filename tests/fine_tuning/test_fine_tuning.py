@@ -10,7 +10,7 @@ from marian_folder import sentences, write_folder
 
 from tfk_transformer.config.model_options import ClassifierConfig, LanguageModelConfig
 from tfk_transformer.importing.model_import import import_model
-from tfk_transformer.models.classifier import Classifier
+from tfk_transformer.models.classifier import EncoderClassifier
 from tfk_transformer.models.language_model import LanguageModel
 from tfk_transformer.pipelines.text_classifier import TextClassifier
 from tfk_transformer.pipelines.translator import Translator
@@ -198,7 +198,7 @@ def test_a_language_model_continues(tmp_path):
 def test_classifier_refuses_new_labels(tmp_path):
     sides = {side: sentences(side, 30) for side in ("source", "target")}
     tokenizer = SubwordTokenizer.train(sides["source"] + sides["target"], vocab_size=90)
-    model = Classifier(
+    model = EncoderClassifier(
         ClassifierConfig(vocab_size=tokenizer.vocab_size, num_classes=3, encoder_layers=1, **SMALL)
     )
     model.build()

@@ -5,7 +5,7 @@ from t5_layers import T5_LAYERS
 
 from tfk_transformer.config.model_options import ClassifierConfig
 from tfk_transformer.layers.masks import padding_mask
-from tfk_transformer.models.classifier import Classifier
+from tfk_transformer.models.classifier import EncoderClassifier
 from tfk_transformer.models.registry import config_from_json, make_model
 
 # Each size is a prime of its own, or has one as its factor, so that swapped axes cannot pass.
@@ -150,7 +150,7 @@ def test_saving_keeps_the_logits(tmp_path):
 
 def test_config_makes_the_same_model():
     model = built("mixed_bfloat16", norm="post", attention_bias=["query"])
-    made = Classifier.from_config(model.get_config())
+    made = EncoderClassifier.from_config(model.get_config())
     assert (made.config, made.dtype_policy.name) == (model.config, "mixed_bfloat16")
     assert config_from_json(model.config.to_json()) == model.config
 
@@ -160,7 +160,7 @@ def test_weights_load_by_name():
     arrays = {name: np.array(weight) for name, weight in model.named_weights.items()}
     assert arrays["head/kernel"].shape == (D, C)
     np.testing.assert_array_equal(
-        Classifier.from_weights(arrays, model.config)(source), model(source)
+        EncoderClassifier.from_weights(arrays, model.config)(source), model(source)
     )
 
 

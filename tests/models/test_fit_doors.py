@@ -14,7 +14,7 @@ from tfk_transformer.config.model_options import TransformerConfig as Config
 from tfk_transformer.data.batches import JoinedBatches, TokenBatches
 from tfk_transformer.losses import LabelSmoothedCrossentropy
 from tfk_transformer.metrics import Perplexity, TokenAccuracy
-from tfk_transformer.models.classifier import Classifier
+from tfk_transformer.models.classifier import EncoderClassifier
 from tfk_transformer.models.ensemble import Ensemble
 from tfk_transformer.models.language_model import LanguageModel
 from tfk_transformer.models.registry import make_model
@@ -370,7 +370,10 @@ def test_weights_of_unbuilt_models(tmp_path):
             "config: expected a TransformerConfig, got only num_layers; make one with "
             r'TransformerConfig.preset\("tiny", source_vocab_size=..., target_vocab_size=...\)\.$',
         ),
-        (lambda: Classifier(), "config: expected a ClassifierConfig, got none; make one with "),
+        (
+            lambda: EncoderClassifier(),
+            "config: expected a ClassifierConfig, got none; make one with ",
+        ),
     ],
 )
 def test_missing_configuration(make, message):

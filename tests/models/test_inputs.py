@@ -16,7 +16,7 @@ from tfk_transformer.constants import START_ID
 from tfk_transformer.losses import LabelSmoothedCrossentropy
 from tfk_transformer.metrics import Perplexity, TokenAccuracy
 from tfk_transformer.models.checked_model import check_ids, check_same_rows
-from tfk_transformer.models.classifier import Classifier
+from tfk_transformer.models.classifier import EncoderClassifier
 from tfk_transformer.models.language_model import LanguageModel
 from tfk_transformer.models.registry import make_model
 from tfk_transformer.models.transformer import Transformer
@@ -255,7 +255,7 @@ def test_classifier_checks_inputs(inputs, message, classifier):
             r'make one with LanguageModelConfig.preset\("base", vocab_size=...\)\.',
         ),
         (
-            lambda: Classifier(LanguageModelConfig(vocab_size=SOURCES)),
+            lambda: EncoderClassifier(LanguageModelConfig(vocab_size=SOURCES)),
             "expected a ClassifierConfig, got a value of type LanguageModelConfig; "
             r'make one with ClassifierConfig.preset\("tiny", vocab_size=..., num_classes=...\)\.',
         ),
@@ -308,7 +308,7 @@ def test_unknown_shapes_are_accepted():
 )
 @pytest.mark.parametrize("dtype", ["float32", "mixed_bfloat16"])
 def test_summary_knows_every_shape(config, dtype):
-    kind = {"encoder_decoder": Transformer, "decoder": LanguageModel, "encoder": Classifier}[
+    kind = {"encoder_decoder": Transformer, "decoder": LanguageModel, "encoder": EncoderClassifier}[
         config.architecture
     ]
     model, built, lines = kind(config, dtype=dtype), make_model(config), []

@@ -41,7 +41,7 @@ pytestmark = [
         (LanguageModelConfig(vocab_size=31, decoder_layers=1, **SIZES), TARGET),
         (ClassifierConfig(vocab_size=29, num_classes=3, encoder_layers=1, **SIZES), SOURCE),
     ],
-    ids=["Transformer", "relative and SSRU", "prefixes", "LanguageModel", "Classifier"],
+    ids=["Transformer", "relative and SSRU", "prefixes", "LanguageModel", "EncoderClassifier"],
 )
 def test_interpreter_gives_the_logits(config, inputs, tmp_path):
     model = make_model(config)

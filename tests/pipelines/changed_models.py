@@ -16,7 +16,7 @@ from tfk_transformer.config.model_options import (
 )
 from tfk_transformer.layers.attention import MultiHeadAttention
 from tfk_transformer.layers.encoder import Encoder, EncoderLayer
-from tfk_transformer.models.classifier import Classifier
+from tfk_transformer.models.classifier import EncoderClassifier
 from tfk_transformer.models.ensemble import Ensemble
 from tfk_transformer.models.language_model import LanguageModel
 from tfk_transformer.models.transformer import Transformer
@@ -174,7 +174,7 @@ class SharperLanguageModel(LanguageModel):
 
 
 @registered
-class SharperClassifier(Classifier):
+class SharperClassifier(EncoderClassifier):
     encoder_type = SharperEncoder
 
     def call(self, inputs, training=None):

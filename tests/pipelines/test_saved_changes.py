@@ -141,7 +141,7 @@ def test_class_must_be_registered(sharper):
         ("[]", "expected a JSON object, got list"),
         ({}, "expected a registered_name and a config in .*, got an empty object"),
         ({"registered_name": 3, "config": {}}, "got config, registered_name; save the model again"),
-        ({"registered_name": "tfk_transformer>Classifier"}, "got Classifier; import"),
+        ({"registered_name": "tfk_transformer>Classifier"}, "got EncoderClassifier; import"),
         ({"registered_name": "os>system"}, "got no such class; import the module"),
         ({"config": {"unknown": 1}}, "expected arguments of changed_models>Sharper in .* KeyError"),
         ({"config": {"config": 3, "unknown": 1}}, "got an error: .*'unknown'"),

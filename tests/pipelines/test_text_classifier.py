@@ -27,7 +27,7 @@ from tfk_transformer.export.runtime.saved_model_runtime import (
 from tfk_transformer.export.runtime.sessions import open_session
 from tfk_transformer.export.to_saved_model.writer import WARM_UP, write_saved_model
 from tfk_transformer.inference.signatures import TRANSLATE
-from tfk_transformer.models.classifier import Classifier
+from tfk_transformer.models.classifier import EncoderClassifier
 from tfk_transformer.models.transformer import Transformer
 from tfk_transformer.pipelines.text_classifier import TextClassifier
 from tfk_transformer.pipelines.translator import Translator
@@ -58,7 +58,7 @@ def classifier():
     )
     tokenizer = SubwordTokenizer.train(texts, vocab_size=80)
     sizes = {"vocab_size": tokenizer.vocab_size, "num_classes": 2, "max_length": MAX_LENGTH}
-    model = Classifier(ClassifierConfig.preset("tiny", model_dim=32, ff_dim=64, **sizes))
+    model = EncoderClassifier(ClassifierConfig.preset("tiny", model_dim=32, ff_dim=64, **sizes))
     model.compile(
         keras.optimizers.Adam(3e-3),
         keras.losses.SparseCategoricalCrossentropy(from_logits=True),
@@ -274,7 +274,7 @@ def test_model_and_tokenizer_must_fit(classifier):
     model = Transformer(
         TransformerConfig.preset("tiny", source_vocab_size=12, target_vocab_size=12)
     )
-    with pytest.raises(ValueError, match="model: expected a Classifier, got a Transformer"):
+    with pytest.raises(ValueError, match="model: expected an EncoderClassifier, got a Transformer"):
         TextClassifier(model, other, LANGUAGES)
 
 
@@ -363,7 +363,7 @@ def test_half_model_exports_in_float32(classifier, tmp_path):
         "num_heads": 11,
         "ff_dim": 37,
     }
-    model = Classifier(
+    model = EncoderClassifier(
         ClassifierConfig(**sizes, encoder_layers=1, max_length=31, positions="learned"),
         dtype="mixed_bfloat16",
     )
@@ -573,7 +573,8 @@ def test_command_exports_classifier(saved, tmp_path):
 def test_translator_refuses_classifier(classifier):
     with pytest.raises(
         ValueError,
-        match="model: expected a Transformer, an Ensemble or a LanguageModel, got a Classifier",
+        match="model: expected a Transformer, an Ensemble or a LanguageModel, got a "
+        "EncoderClassifier",
     ):
         Translator(classifier.model, classifier.tokenizer)
 

@@ -17,7 +17,7 @@ from tfk_transformer.config.model_options import (
     TransformerConfig,
 )
 from tfk_transformer.layers.positions import sinusoids
-from tfk_transformer.models.classifier import Classifier
+from tfk_transformer.models.classifier import EncoderClassifier
 from tfk_transformer.models.ensemble import Ensemble
 from tfk_transformer.models.language_model import LanguageModel
 from tfk_transformer.models.transformer import Transformer
@@ -118,7 +118,7 @@ def test_positions_of_each_model():
     table, title = plots.positions_of(learned, 100)
     np.testing.assert_array_equal(table, np.asarray(learned.target_positions.table))
     assert (table.shape, title) == ((5, 6), "learned positions")
-    classifier = Classifier(ClassifierConfig(vocab_size=11, num_classes=3, **SIZES))
+    classifier = EncoderClassifier(ClassifierConfig(vocab_size=11, num_classes=3, **SIZES))
     classifier.build()
     np.testing.assert_array_equal(plots.positions_of(classifier, 7)[0], sinusoids(7, 6))
 
@@ -188,7 +188,9 @@ def test_layers_of_other_models():
     ] and "cross-attention, 3 heads" not in boxes(language)
     classifier = boxes(
         plots.model_layers(
-            Classifier(ClassifierConfig(vocab_size=11, num_classes=5, encoder_layers=1, **SIZES))
+            EncoderClassifier(
+                ClassifierConfig(vocab_size=11, num_classes=5, encoder_layers=1, **SIZES)
+            )
         )
     )
     assert classifier["classes"] == ["(B, 5)"] and classifier["parameters"][-1] == "35"

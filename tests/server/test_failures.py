@@ -1,8 +1,9 @@
-"""The answers to requests that a model cannot process, from an application in this process."""
+"""Applications in this process: requests that a model cannot process, and a reserved name."""
 
 import asyncio
 import json
 
+from tfk_transformer.apps.server.protocols.open_inference import open_inference_routes
 from tfk_transformer.apps.server.running import application
 from tfk_transformer.apps.server.served_model import ServedModel
 from tfk_transformer.apps.server.settings import ServerSettings
@@ -56,6 +57,13 @@ def test_model_error_has_status_500_in_json():
     assert status == 500
     assert content["error"].startswith("server: expected a result of the model, got an error")
     assert "secret" not in content["error"]
+
+
+def test_model_named_stats_has_metadata_instead_of_statistics():
+    served = ServedModel(Model(), ServerSettings(name="stats"))
+    routes = open_inference_routes(served)
+    served.stop()
+    assert [route.name for route in routes if route.path == "/v2/models/stats"] == ["metadata"]
 
 
 def test_saved_model_scores_long_text_nan(exported):

@@ -348,7 +348,9 @@ class LengthClassifier(BaseClassifier):
 
 async def with_classifier(send):
     """Return the result of `send`, which gets a client of a server in this process."""
-    served = ServedModel(LengthClassifier(), ServerSettings(name="numbers"))
+    # The root path is for HTTP: the paths of calls stay as they are.
+    settings = ServerSettings(name="numbers", root_path=f"/{PREDICT.split('/')[1]}")
+    served = ServedModel(LengthClassifier(), settings)
     server, address = await start_grpc_server(served, "127.0.0.1", 0)
     try:
         async with grpc.aio.insecure_channel(address) as channel:

@@ -63,7 +63,7 @@ class Labels:
 
 
 class LabelledBatches(TokenBatches):
-    """Batches of texts with labels, for a `Classifier`.
+    """Batches of texts with labels, for an `EncoderClassifier`.
 
     A batch is `(ids (B, S), classes (B,), weights (B,))`: int32 tokens of the texts with the end
     token, int32 classes, and float32 sample weights, which are 1 for texts and 0 for rows of

@@ -36,8 +36,9 @@ class Texts:
         return record
 
     def result_line(self, record: str | None, text: str | None, problem: str) -> str:
-        """Return the line of the output. Without a translation, `text` is None and `problem` says
-        why; `record` is None if the line of the input cannot be read.
+        """Return the line of the output, which lacks a translation if there is a `problem`.
+
+        `text` is None then, and `record` too if the line of the input cannot be read.
         """
         return one_line(text or "")
 

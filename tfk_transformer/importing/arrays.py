@@ -13,8 +13,8 @@ from tfk_transformer.config.words import shorten
 Shapes: TypeAlias = dict[str, tuple[int, ...]]
 
 MAX_ARRAYS = 10_000  # a model of 100 layers has 3,000 to 4,000
-# The types of weights that are read, in safetensors files, and in NumPy and PyTorch.
-FLOATS = ("F64", "F32", "F16", "BF16", "float64", "float32", "float16", "bfloat16")
+# The types of weights that are read: in safetensors files, and in NumPy and PyTorch.
+FLOATS = {"F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16"}
 
 
 class Arrays(NamedTuple):
@@ -92,7 +92,7 @@ class HeaderReader:
 
 def check_float(path: Path, name: str, dtype: str) -> None:
     """Refuse an array of integers or of 8-bit floats, whose scales are elsewhere."""
-    if dtype not in FLOATS:
+    if dtype not in {*FLOATS, *FLOATS.values()}:
         raise ValueError(
             f"folder: expected weights in float32, float16 or bfloat16 in {path}, got {dtype} for "
             f"'{name}'; use the original model, or dequantize it and save it in float32."

@@ -13,7 +13,6 @@ from tfk_transformer.importing.ctranslate2_folder import argos
 from tfk_transformer.importing.ctranslate2_folder.folder import read_ctranslate2
 from tfk_transformer.importing.hugging_face.marian import read_marian
 from tfk_transformer.importing.hugging_face.model_folder import (
-    CONFIG,
     TOKENIZER_CONFIG,
     check_model_files,
     read_optional_json,
@@ -23,6 +22,7 @@ from tfk_transformer.importing.hugging_face.pegasus import read_pegasus
 from tfk_transformer.importing.hugging_face.t5 import read_t5
 from tfk_transformer.importing.imported import Imported, check_no_languages, with_text_prefix
 from tfk_transformer.importing.marian_files.model_file import read_marian_model
+from tfk_transformer.importing.model_paths import CONFIG
 from tfk_transformer.importing.vocabulary import WORD_MARK, is_tag
 from tfk_transformer.models.transformer import Transformer
 from tfk_transformer.pipelines.licenses import warn_of_license
@@ -186,9 +186,7 @@ def _read_folder(path: Path, values: Mapping[str, Any], languages: Languages) ->
 
 
 def _languages_of(imported: Imported, path: Path, name: str, passed: Languages) -> Languages:
-    """Return the languages that the reader selected, or else that the user passed, or else of the
-    tokenizer, or else of the name, such as "Helsinki-NLP/opus-mt-en-de".
-    """
+    """Return the languages of the reader, or else of the user, the tokenizer, or the name."""
     if any(imported.languages):
         return imported.languages
     tokenizer = SubwordTokenizer(imported.source_model)
@@ -196,6 +194,7 @@ def _languages_of(imported: Imported, path: Path, name: str, passed: Languages) 
     if any(is_tag(piece.removeprefix(WORD_MARK)) for piece in pieces):
         check_no_languages(passed, imported.family)
     stated = read_optional_json(path / TOKENIZER_CONFIG)
+    # A name such as "Helsinki-NLP/opus-mt-en-de".
     *_, source, target = ("", "", *name.partition("opus-mt-")[2].split("-"))
     sources = (stated.get("source_lang"), source)
     targets = (stated.get("target_lang"), target)

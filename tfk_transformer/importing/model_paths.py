@@ -23,7 +23,7 @@ WEIGHT_PATTERNS = (
 NPZ = ".npz"
 BINARY = ".bin"
 MARIAN_VERSION = 1  # of .bin files, in their first eight bytes
-HUGGING_FACE_CONFIG = "config.json"
+CONFIG = "config.json"
 GZIP = ".gz"
 ARGOS_SUFFIX = ".argosmodel"
 ARGOS_MODEL_FOLDER = "model"  # of a package of Argos Translate: a folder of CTranslate2
@@ -181,7 +181,7 @@ def is_marian_file(path: Path) -> bool:
 
 def is_marian_folder(path: Path) -> bool:
     """Return whether a path is a folder with files of Marian, and not in another layout."""
-    if not path.is_dir() or (path / HUGGING_FACE_CONFIG).exists():
+    if not path.is_dir() or (path / CONFIG).exists():
         return False
     candidates = (*path.glob(f"*{NPZ}"), *path.glob(f"*{BINARY}"))
     return any(map(is_marian_file, candidates))

@@ -15,8 +15,9 @@ from tfk_transformer.models.checked_batches import LABELS_NAME, IdRange
 from tfk_transformer.models.configured_model import ConfiguredModel
 
 
-@keras.saving.register_keras_serializable(package="tfk_transformer")
-class Classifier(ConfiguredModel):
+# The name of files that exist.
+@keras.saving.register_keras_serializable(package="tfk_transformer", name="Classifier")
+class EncoderClassifier(ConfiguredModel):
     """A Transformer encoder whose mean output over the real tokens is projected to the classes.
 
     Called with ids (B, S), padded with 0, it returns logits (B, num_classes) in the compute dtype.

@@ -11,7 +11,7 @@ from tfk_transformer.config.model_options import (
 from tfk_transformer.config.small_files import parse_json_object
 
 if TYPE_CHECKING:
-    from tfk_transformer.models.classifier import Classifier
+    from tfk_transformer.models.classifier import EncoderClassifier
     from tfk_transformer.models.token_model import TokenModel
 
 ModelConfig: TypeAlias = TransformerConfig | LanguageModelConfig | ClassifierConfig | EnsembleConfig
@@ -36,23 +36,23 @@ def config_from_json(text: str | bytes) -> ModelConfig:
     return CONFIGS.get(str(architecture), TransformerConfig).from_json(text)
 
 
-def stock_type(config: ModelConfig) -> "type[TokenModel | Classifier]":
+def stock_type(config: ModelConfig) -> "type[TokenModel | EncoderClassifier]":
     """Return the library's own class of models with a configuration."""
-    from tfk_transformer.models.classifier import Classifier
+    from tfk_transformer.models.classifier import EncoderClassifier
     from tfk_transformer.models.ensemble import Ensemble
     from tfk_transformer.models.language_model import LanguageModel
     from tfk_transformer.models.transformer import Transformer
 
-    types: dict[str, type[TokenModel | Classifier]] = {
+    types: dict[str, type[TokenModel | EncoderClassifier]] = {
         "encoder_decoder": Transformer,
         "decoder": LanguageModel,
-        "encoder": Classifier,
+        "encoder": EncoderClassifier,
         "ensemble": Ensemble,
     }
     return types[config.architecture]
 
 
-def make_model(config: ModelConfig, **kwargs: Any) -> "TokenModel | Classifier":
+def make_model(config: ModelConfig, **kwargs: Any) -> "TokenModel | EncoderClassifier":
     """Return a built model of the library's own class; `kwargs` are its arguments."""
     model = stock_type(config)(config, **kwargs)  # type: ignore[arg-type]
     model.build()

@@ -14,7 +14,7 @@ from tfk_transformer.text.languages import Languages
 
 if TYPE_CHECKING:
     from tfk_transformer.data.shortlist import Shortlist
-    from tfk_transformer.models.classifier import Classifier
+    from tfk_transformer.models.classifier import EncoderClassifier
     from tfk_transformer.models.token_model import TokenModel
     from tfk_transformer.search.model_functions import ClassificationFunctions, TranslationFunctions
     from tfk_transformer.tokenizers.subword_tokenizer import SubwordTokenizer
@@ -81,7 +81,7 @@ class KerasClassifierRuntime(KerasRuntime["ClassificationFunctions"]):
     """The functions of a built Keras classifier; `labels` are in the model's order."""
 
     def __init__(
-        self, model: "Classifier", tokenizer: "SubwordTokenizer", labels: list[str]
+        self, model: "EncoderClassifier", tokenizer: "SubwordTokenizer", labels: list[str]
     ) -> None:
         super().__init__(model.config.max_length, self._new_functions)
         self.model = model

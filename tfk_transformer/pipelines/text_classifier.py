@@ -1,4 +1,4 @@
-"""Classifier, tokenizer and labels together: text to label, saved and loaded as a bundle."""
+"""A classifier with its tokenizer and labels: text to label, saved and loaded as a bundle."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ from tfk_transformer.pipelines.keras_runtime import KerasClassifierRuntime
 from tfk_transformer.tokenizers.subword_tokenizer import SubwordTokenizer
 
 if TYPE_CHECKING:
-    from tfk_transformer.models.classifier import Classifier
+    from tfk_transformer.models.classifier import EncoderClassifier
     from tfk_transformer.search.model_functions import ClassificationFunctions
 
 
@@ -26,7 +26,7 @@ class TextClassifier(BaseClassifier, SavedAsBundle):
     returns them. Fit the model on the same ids.
 
     Args:
-        model: a `Classifier`. It is built if needed.
+        model: an `EncoderClassifier`. It is built if needed.
         tokenizer: the tokenizer of the texts.
         labels: the names of the classes, in the order of the logits.
         probes: texts on which exports are compared with the model.
@@ -38,14 +38,14 @@ class TextClassifier(BaseClassifier, SavedAsBundle):
 
     def __init__(
         self,
-        model: "Classifier",
+        model: "EncoderClassifier",
         tokenizer: SubwordTokenizer,
         labels: Sequence[str],
         probes: Sequence[str] = (),
     ) -> None:
         config = model.config
         if config.has_decoder:
-            raise ValueError(f"model: expected a Classifier, got a {type(model).__name__}.")
+            raise ValueError(f"model: expected an EncoderClassifier, got a {type(model).__name__}.")
         if config.vocab_size != tokenizer.vocab_size:
             raise ValueError(
                 f"tokenizer: expected {config.vocab_size} pieces, the model's vocab_size, got "

@@ -59,8 +59,8 @@ def model_layers(model: "ConfiguredModel", axes: Axes | None = None) -> Figure:
     model of this library as a single box, since its encoder and decoder are layers with loops.
 
     Args:
-        model: a `Transformer`, `LanguageModel`, `Classifier` or `Ensemble`. An unbuilt model is
-            built.
+        model: a `Transformer`, `LanguageModel`, `EncoderClassifier` or `Ensemble`. An unbuilt model
+            is built.
         axes: the axes to draw on. Default: the axes of a new figure that fits all boxes.
 
     Returns:

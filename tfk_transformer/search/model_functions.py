@@ -14,7 +14,7 @@ from tfk_transformer.array_types import Tensor
 from tfk_transformer.constants import END_ID, PAD_ID, START_ID
 from tfk_transformer.data.shortlist import Shortlist
 from tfk_transformer.losses import real_tokens
-from tfk_transformer.models.classifier import Classifier
+from tfk_transformer.models.classifier import EncoderClassifier
 from tfk_transformer.models.token_model import TokenModel, mean_log_probs
 from tfk_transformer.search.beam_search import BeamSearch
 from tfk_transformer.search.next_token import NEG_INF
@@ -227,7 +227,7 @@ class ClassificationFunctions:
     """
 
     def __init__(
-        self, model: Classifier, tokenizer: SubwordTokenizer, labels: Sequence[str]
+        self, model: EncoderClassifier, tokenizer: SubwordTokenizer, labels: Sequence[str]
     ) -> None:
         self.model = model
         self.tokenizer = tokenizer

@@ -95,7 +95,7 @@ def write_read(writer: OperatorWriter, source: Value) -> list[Value]:
 
 
 def _write_classify(writer: OperatorWriter, source: Value) -> list[Value]:
-    """Write logits (B, C) from ids (B, S); see `Classifier.call`."""
+    """Write logits (B, C) from ids (B, S); see `EncoderClassifier.call`."""
     op = writer.op
     encoded, _ = _encode(writer, source)
     is_real = op.Not(op.Equal(source, writer.constant("pad", np.int32(PAD_ID))))

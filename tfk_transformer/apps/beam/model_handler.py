@@ -16,7 +16,7 @@ MAX_BATCH_TEXTS = 1024  # texts that the translator receives together, and sorts
 
 
 class BatchTranslator:
-    """A translator for other processes, whose proxies read all public attributes."""
+    """A translator with one public method: the proxies of other processes read all of them."""
 
     def __init__(self, path: Path, threads: int | None) -> None:
         self._translator = OnnxTranslator(path, threads)

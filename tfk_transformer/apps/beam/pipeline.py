@@ -77,8 +77,9 @@ def _files(pattern: str) -> list[str]:
 
 
 def _pipeline_options(arguments: Sequence[str]) -> PipelineOptions:
-    """Return Beam's options. Beam ignores unknown ones, since a job server may have more options:
-    those for the local runner are refused here.
+    """Return Beam's options, and refuse unknown options for the local runner.
+
+    Beam ignores unknown options, since a job server may have additional options.
     """
     options = PipelineOptions(list(arguments))
     values = options.get_all_options()
@@ -94,8 +95,10 @@ def _pipeline_options(arguments: Sequence[str]) -> PipelineOptions:
 def translate_json_lines(
     lines: beam.PCollection, handler: ModelHandler, settings: dict[str, Any], records: JsonObjects
 ) -> tuple[beam.PCollection, beam.PCollection]:
-    """Translate the texts in pairs of a file's name and the bytes of a JSON line. Return the lines
-    with translations and scores, and JSON objects with file, line and reason for the bad lines.
+    """Translate the texts in JSON lines: pairs of a file's name and the bytes of a line.
+
+    Returns the lines with translations and scores, and a JSON object with file, line and reason for
+    each line that cannot be processed.
     """
     read = lines | "Read texts" >> beam.FlatMap(_read_text, records).with_outputs(BAD, main="texts")
     inference = RunInference(KeyedModelHandler(handler), inference_args=settings)

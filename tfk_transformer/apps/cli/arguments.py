@@ -1,5 +1,6 @@
-"""The options of commands: those that several share, those of the fields of a configuration record,
-and checks that run before TensorFlow is loaded.
+"""Options that several commands share or that are fields of a record, and checks of arguments.
+
+The checks run before TensorFlow is loaded.
 """
 
 import functools
@@ -33,8 +34,14 @@ DEFAULT_BEAM = SearchSettings.beam_size
 # The search settings in the help of `--setting`. `--beam-size` is a separate option.
 SHOWN_SETTINGS = (*list(SETTING_DTYPES)[2:], "n_best")
 INPUT, OUTPUT, SEARCH = "Input", "Output", "Translation"  # titles of groups of options
-# The action of a command for a line that it cannot process.
-BadLines = StrEnum("BadLines", ["STOP", "SKIP", "BLANK"])
+
+
+class BadLines(StrEnum):
+    """The action of a command for a line that it cannot process."""
+
+    STOP = "stop"
+    SKIP = "skip"
+    BLANK = "blank"
 
 
 def option(panel: str | None, *flags: str, **settings: Any) -> Any:
@@ -94,7 +101,10 @@ Verbose = Annotated[bool, option(None, "--verbose", "-v", help=HELP["verbose"])]
 
 
 def with_options(options: Mapping[str, inspect.Parameter]) -> Callable[[Command], Command]:
-    """Return a decorator that adds options to a command: `overrides` are those that are set."""
+    """Return a decorator that adds options to a command.
+
+    The argument `overrides` of the command receives the values of the options that are set.
+    """
 
     def decorate(command: Command) -> Command:
         parameters = dict(inspect.signature(command).parameters)
@@ -177,7 +187,8 @@ def search_settings(
 ) -> dict[str, Any]:
     """Return the search settings of a command by name; the model checks their values.
 
-    Without a beam size in `values`, of `--setting`, and without `default_beam`, it is the model's.
+    `values` are those of `--setting`. `default_beam` is the beam size if no option sets one; with
+    None, the model's default applies.
     """
     settings = dict(named_value(text, "--setting", "length_penalty=1") for text in values or [])
     rules = setting_rules()
@@ -195,7 +206,7 @@ def search_settings(
 
 
 def glossary_argument(file: Path | None) -> dict[str, Any]:
-    """Return the argument `glossary` of `translate`, if there is a file."""
+    """Return the argument `glossary` of `translate`, or no argument without a file."""
     if file is None:
         return {}
     check_input_files(glossary=file)
@@ -234,7 +245,7 @@ def prepare(model: Path) -> None:
 
 def check_settings(model: Path, settings: dict[str, Any]) -> None:
     """Refuse invalid search settings before a bundle or a SavedModel is loaded, which is slow."""
-    if model.is_dir():  # the translator of an ONNX file checks them soon
+    if model.is_dir():  # an ONNX file loads quickly, and its translator checks the settings
         resolve_settings(settings, setting_rules())
 
 

@@ -73,7 +73,7 @@ class _LazyCommands(HelpfulGroup):
     """A group whose commands are placeholders with a help line until one of them is run."""
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """Replace the placeholder of the named command."""
+        """Return the named command, imported from its module."""
         name, command, rest = super().resolve_command(ctx, args)
         return name, _imported(name) if name else command, rest
 
@@ -214,7 +214,7 @@ def _print_traceback(*error: Any) -> None:
 
 
 def print_error(error: Exception) -> None:
-    """Print one line to standard error."""
+    """Print an error as one line to standard error."""
     from rich.console import Console
     from rich.text import Text
 

@@ -8,7 +8,7 @@ import signal
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, NamedTuple, TextIO
 
 from tfk_transformer.apps.cli.arguments import BadLines
 from tfk_transformer.apps.cli.terminal import print_line, progress_bar
@@ -59,12 +59,22 @@ def line_pairs(source: Path, target: Path) -> Iterator[Line]:
         yield Line(files, number, (*first.texts, *second.texts), outcome=outcome)
 
 
+class Chunk(NamedTuple):
+    """Lines that were processed together."""
+
+    lines: list[Line]  # lines that are in the output, with their outcomes
+    bad: list[Line]  # lines that could not be processed
+    total: int  # number of lines of all chunks so far
+    is_complete: bool  # False if the command ends with an error after these lines
+
+
 def write_results(
     lines: Iterable[Line],
     run: Callable[..., Iterable[Outcome[Any]]],
     output_lines: Callable[[Line], Iterable[str]],
     output: OutputFile | Path | None,
     on_error: BadLines,
+    *,
     input: Path | None,
     quiet: bool,
     records: Texts = PLAIN_TEXTS,
@@ -82,22 +92,21 @@ def write_results(
     begun = bool(done.lines)
     progress_shown = progress_bar(input, output, done.lines, quiet)
     with progress_shown as progress, open_output(output) as out:
-        chunks = process_lines(lines, run, on_error, earlier=(done.total, done.bad))
-        for chunk, bad, total, is_complete in chunks:
-            texts = list(itertools.chain.from_iterable(map(output_lines, chunk)))
-            if not begun and (chunk or bad):
+        for chunk in process_lines(lines, run, on_error, earlier=(done.total, done.bad)):
+            texts = list(itertools.chain.from_iterable(map(output_lines, chunk.lines)))
+            if not begun and (chunk.lines or chunk.bad):
                 if records.output_header is not None:
                     texts.insert(0, records.output_header)
                 begun = True
             if isinstance(out, OutputFile):
-                if texts or bad:  # otherwise, do not replace the files of an earlier run
-                    out.write(texts, bad)
-                if is_complete and source:
-                    out.commit(source.lines, source.sha256, total)
+                if texts or chunk.bad:  # otherwise, do not replace the files of an earlier run
+                    out.write(texts, chunk.bad)
+                if chunk.is_complete and source:
+                    out.commit(source.lines, source.sha256, chunk.total)
             else:
                 for text in texts:
                     print_line(text, out)
-            progress(source.lines if source else total)
+            progress(source.lines if source else chunk.total)
 
 
 def process_lines(
@@ -106,12 +115,12 @@ def process_lines(
     on_error: BadLines,
     chunk_size: int = CHUNK,
     earlier: tuple[int, int] = (0, 0),
-) -> Iterator[tuple[list[Line], list[Line], int, bool]]:
-    """Process lines in chunks.
+) -> Iterator[Chunk]:
+    """Process lines, and yield them in chunks, each line with its outcome.
 
-    Yields the lines of the output with their outcomes, the bad lines, the number of lines of all
-    chunks so far, and False if the command ends with an error after this chunk. `earlier` are the
-    numbers of lines and of bad lines that an earlier run processed.
+    If a line cannot be read, or cannot be processed and `on_error` is `stop`, the lines before it
+    are yielded, and then an error is raised. `earlier` are the numbers of lines and of bad lines
+    that an earlier run processed.
     """
     count, bad_count = earlier
     lines = iter(lines)
@@ -133,14 +142,14 @@ def process_lines(
         done = [line if line.reason else line._replace(outcome=next(outcomes)) for line in chunk]
         bad = [line for line in done if line.reason]
         if bad and on_error is BadLines.STOP:
-            yield done[: done.index(bad[0])], [], count, False
+            yield Chunk(done[: done.index(bad[0])], [], count, is_complete=False)
             raise ValueError(bad[0].problem)
         for line in bad:
             print_line(line.problem)
         count += len(done)
         bad_count += len(bad)
         output = [line for line in done if not line.reason or on_error is BadLines.BLANK]
-        yield output, bad, count, failure is None
+        yield Chunk(output, bad, count, is_complete=failure is None)
     if failure:
         raise failure
     if bad_count:

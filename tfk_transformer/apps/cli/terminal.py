@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.progress import Progress, ProgressColumn
 
+    from tfk_transformer.formats.output_file import OutputFile
+
 LIBRARY = logging.getLogger("tfk_transformer")
 
 
@@ -90,12 +92,13 @@ def plain_warnings(category: type[Warning]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def progress_bar(
-    input: Path | None, output: object, done: int, quiet: bool
+    input: Path | None, output: "OutputFile | Path | None", done: int, quiet: bool
 ) -> Iterator[Callable[[int], None]]:
-    """Show the lines per second and the time left, unless the output is printed to a terminal.
+    """Show the lines per second and the time left, if standard error is a terminal.
 
-    The lines of `input` are the total, of which an earlier run has read `done`. Yields a function
-    that takes the number of lines that were read so far.
+    Nothing is shown if the output is printed to a terminal. The lines of `input` are the total, of
+    which an earlier run has read `done`. Yields a function that takes the number of lines that were
+    read so far.
     """
     printed = output is None and (input is None or sys.stdout.isatty())
     if quiet or printed or not sys.stderr.isatty():

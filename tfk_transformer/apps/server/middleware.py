@@ -19,17 +19,26 @@ from tfk_transformer.apps.server.settings import ServerSettings
 
 METHODS = ("GET", "POST", "PUT", "DELETE", "HEAD", "OPTIONS", "PATCH")
 # Paths without API key. Clients of LibreTranslate list the languages before they send a key.
-OPEN = {"/", "/docs", "/frontend/settings", "/health", "/languages", "/openapi.json"}
-OPEN |= {"/v2/health/live", "/v2/health/ready"}
+HEALTH = {"/health", "/v2/health/live", "/v2/health/ready"}
+OPEN = {"/", "/docs", "/frontend/settings", "/languages", "/openapi.json", *HEALTH}
 MONITORING = {*OPEN, "/metrics"}  # paths that are served while the server drains
 CLIENT_LEFT = 499  # the status in the log of a request whose client left before its answer
 KEY_IN_BODY = ("/translate", "/detect")  # paths whose bodies may contain the API key
 
 
 def with_middleware(
-    routes: Sequence[Route], settings: ServerSettings, state: ServerState
+    routes: Sequence[Route],
+    settings: ServerSettings,
+    state: ServerState,
+    *,
+    origins: Collection[str] = (),
+    root_path: str = "",
 ) -> ASGIApp:
-    """Return the application of routes, with the key, the log and the metrics of the server."""
+    """Return the application of routes, with the key, the log and the metrics of the server.
+
+    Pages of `origins` may read the answers. Requests may have `root_path`, at which a proxy serves
+    the application, before the paths of the routes.
+    """
     app = Starlette(
         exception_handlers={HTTPException: answer_http_error, Exception: answer_failure}
     )
@@ -38,12 +47,10 @@ def with_middleware(
     access = Middleware(_with_access_checks, settings, state)
     app.router = Router(routes, redirect_slashes=False, middleware=[access])
     shared: ASGIApp = app
-    if settings.allow_origin:  # outside the exception handlers: pages can read refusals too
-        shared = CORSMiddleware(
-            app, settings.allow_origin, allow_methods=["GET", "POST"], allow_headers=["*"]
-        )
+    if origins:  # outside the exception handlers, so that pages can read refusals too
+        shared = CORSMiddleware(app, origins, allow_methods=["GET", "POST"], allow_headers=["*"])
     paths = frozenset(route.path for route in routes)
-    return _with_records(shared, paths, state, settings.root_path or "")
+    return _with_records(shared, paths, state, root_path)
 
 
 def _with_records(

@@ -52,7 +52,7 @@ class ServerState:
 
 
 class _JsonLines(logging.Formatter):
-    """Formats a record as one line of JSON, without the message of an error: it may have texts."""
+    """Formats a record as one line of JSON, without error messages, which may contain texts."""
 
     def format(self, record: logging.LogRecord) -> str:
         time = datetime.datetime.fromtimestamp(record.created, datetime.UTC)

@@ -126,7 +126,7 @@ class RequestQueue:
         self.texts -= request.waiting
 
     def take(self, max_texts: int, max_cost: int) -> list[tuple[QueuedRequest, int]]:
-        """Remove and return the next batch: a text of any cost, or several of `max_cost`."""
+        """Remove and return the next batch: one text of any cost, or several within `max_cost`."""
         self._batches += 1
         if self._batches % OLDEST_EVERY == 1:
             requests = list(self._by_work[next(iter(self.requests)).work])
@@ -162,7 +162,7 @@ class RequestQueue:
 def _first_texts(
     requests: Iterable[QueuedRequest], max_texts: int, max_cost: int, further_cost: int
 ) -> Iterator[tuple[QueuedRequest, int]]:
-    """Yield the request and the index of each text of a batch."""
+    """Yield the request and the index of each text of a batch, which has at least one text."""
     count = 0
     for request in requests:
         for index in range(request.taken, len(request.texts)):

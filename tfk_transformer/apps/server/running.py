@@ -50,6 +50,7 @@ def application(served: ServedModel) -> ASGIApp:
 
     settings = served.settings
     responses = {200: {"description": "The metrics.", "content": {"text/plain": {}}}}
+    root_path = settings.root_path or ""
     protocols = {} if served.classifies else {"LibreTranslate": libre_translate_routes(served)}
     protocols |= {
         "Open Inference Protocol": open_inference_routes(served),
@@ -59,7 +60,7 @@ def application(served: ServedModel) -> ASGIApp:
             DescribedRoute("GET", "/metrics", read_metrics, errors=(401, 500), responses=responses),
         ],
     }
-    description = openapi_page(protocols, settings.root_path or "/")
+    description = openapi_page(protocols, root_path or "/")
     schemas = description["components"]["schemas"]
     routes = [
         Route("/", start, methods=["GET"]),
@@ -67,7 +68,9 @@ def application(served: ServedModel) -> ASGIApp:
         Route("/docs", docs_page(settings.name, protocols, schemas), methods=["GET"]),
         *itertools.chain(*protocols.values()),
     ]
-    return with_middleware(routes, settings, served.state)
+    return with_middleware(
+        routes, settings, served.state, origins=settings.allow_origin, root_path=root_path
+    )
 
 
 class _DrainingServer(uvicorn.Server):
@@ -123,8 +126,12 @@ class _DrainingServer(uvicorn.Server):
     async def on_tick(self, counter: int) -> bool:
         """Return whether to end. Uvicorn calls this method ten times a second."""
         ended = await super().on_tick(counter)
-        drained = time.monotonic() >= self._signal_time + self._served.settings.drain_delay
-        if self._served.state.draining and drained and self._served.state.in_flight == 0:
+        state = self._served.state
+        if (
+            state.draining  # read before the time, which a signal sets with it
+            and time.monotonic() >= self._signal_time + self._served.settings.drain_delay
+            and state.in_flight == 0
+        ):
             self.should_exit = True
         return ended or self.should_exit
 

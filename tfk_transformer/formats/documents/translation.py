@@ -2,7 +2,7 @@
 
 import itertools
 from collections import Counter
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from typing import NamedTuple, TypeAlias, TypeVar
 
 from sentencex import get_sentence_boundaries
@@ -28,7 +28,7 @@ from tfk_transformer.formats.documents.writing import PartWriter
 from tfk_transformer.formats.lines import one_line
 from tfk_transformer.text.alignment import Alignment, TranslatedText, align, split_copied_words
 from tfk_transformer.text.results import DocumentSentence, DocumentTranslation
-from tfk_transformer.text.road import Sentences, drive
+from tfk_transformer.text.road import Sentences
 from tfk_transformer.text.splitting import cut_in_two
 
 T = TypeVar("T")
@@ -36,16 +36,6 @@ T = TypeVar("T")
 Translating: TypeAlias = Generator[Sentences, Sequence[TranslatedText | None], T]
 
 WRITINGS = 2  # ways to write the translation of a part
-
-
-def translate(
-    document: Document,
-    language: str,
-    run: Callable[[Sequence[str], bool], Sequence[TranslatedText | None]],
-) -> DocumentTranslation:
-    """Translate a document by a function: texts, whether they need attention -> translations."""
-    translation = translating(document, language)
-    return drive(translation, lambda sentences: run(sentences.texts, sentences.attention))
 
 
 def translating(
@@ -202,9 +192,7 @@ def _protect_lost_numbers(part: Segment, source: str, target: str) -> Segment:
 def _write(
     document: Document, part: Segment, marked: MarkedText, translation: TranslatedText
 ) -> tuple[str, ...]:
-    """Return the translation of a part with its markup: as it reads best, and with all escapes, and
-    blanks around markup.
-    """
+    """Return a part's translation as it reads best, and with all escapes and blanks at markup."""
     if not translation.text.strip():
         return (document.text[part.start : part.end],) * WRITINGS
     alignment = Alignment([], [], [])

@@ -113,9 +113,7 @@ class PartWriter:
         return (True, self._document[closing.start : closing.end])
 
     def _is_like_source(self, word: int, position: int) -> bool:
-        """Return whether the words around the gap before a target word are the translations of
-        those around a position of the source, with a blank if that has one, and in such scripts.
-        """
+        """Return whether the gap before a target word has the source's words, blank and scripts."""
         words = self._alignment.source
         right = bisect.bisect_left(words, (position, 0))
         first, blank, last = word_gap(self._marked.text, words, right)
@@ -132,9 +130,7 @@ class PartWriter:
 
 
 def copied_forms(marked: MarkedText, target: str) -> dict[int, str]:
-    """Return the form in the document, such as "&copy;", of each character that the model copied,
-    by its position in the translation.
-    """
+    """Return the form in the document, such as "&copy;", of each character that is copied."""
     forms: dict[int, str] = {}
     for position, copy in _copied_characters(marked.text, target) if marked.forms else ():
         form = marked.forms.get(position)
@@ -185,8 +181,9 @@ def _events(root: Node) -> Iterator[tuple[int, MarkupEvent]]:
 def _spaced(
     events: Sequence[MarkupEvent], left: str, blank: str, right: str, is_spaced: bool
 ) -> Gap:
-    """Return markup with the blanks between two words: outside of elements, and next to a point if
-    it has one there in the source.
+    """Return markup with the blanks between two words.
+
+    They are outside of elements, and next to a point if it has one there in the source.
     """
     points = [index for index, event in enumerate(events) if event.type == "point"]
     blanks: set[int] = set()  # the indices of events with a blank before them

@@ -26,9 +26,7 @@ def attribute_texts(document: str) -> list[str]:
 
 
 class TranslatedAttributes:
-    """An HTML document, `text`, with translations in the place of its `attribute_texts`, and the
-    `lang` of a target language. None keeps them.
-    """
+    """An HTML document, `text`, with translated `attribute_texts` and `lang`. None keeps them."""
 
     def __init__(
         self, document: str, translations: Sequence[str] | None, target_language: str | None = None

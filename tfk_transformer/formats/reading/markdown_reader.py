@@ -64,7 +64,10 @@ def read(text: str) -> Document:
                 last = positions[item.start] if is_empty else positions[item.end - 1] + 1
                 items.append(item._replace(start=positions[item.start], end=last))
             items.append(Item(ItemType.BREAK, positions[-1], positions[-1]))
-    # Passages of the document can use its definitions.
+    # Passages of the document can use its definitions, but not one right after a byte order mark.
+    if text.startswith("\ufeff"):
+        env = {}
+        markdown_parser().parse(text, env)
     structure = functools.partial(markdown_structure, definitions=env.get("references", {}))
     # Each character is read as itself, or as markup.
     encode = functools.partial(MARKDOWN_CHARACTER.sub, r"\\\g<0>")
@@ -84,11 +87,11 @@ def _text_span(tokens: Sequence[Token], n: int) -> tuple[int, int]:
 def _positions(
     token: Token, holder: Token, lines: Sequence[tuple[int, str]], done: list[int]
 ) -> list[int]:
-    """Return the position in the document of each character of a token's content and of its end;
-    [] if a line of the content is not in the document.
+    """Return the position in the document of each character of a token's content and of its end.
 
-    `holder` is the token before, which begins the paragraph, the heading or the cell. `lines` are
-    the position and the text of each line of the document, of which `done` characters are read.
+    The list is empty if a line of the content is not in the document. `holder` is the token before,
+    which begins the paragraph, the heading or the cell. `lines` are the position and the text of
+    each line of the document, of which `done` characters are read.
     """
     positions: list[int] = []
     for number, content in enumerate(token.content.split("\n"), (token.map or [0])[0]):

@@ -10,12 +10,11 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from tfk_transformer.importing import model_paths
-from tfk_transformer.importing.checking.description import CARD, read_examples
+from tfk_transformer.importing.checking.description import CARD, Values, read_examples
 from tfk_transformer.importing.checking.reference_program import CTRANSLATE2, TRANSFORMERS
 from tfk_transformer.importing.ctranslate2_folder import argos, tokens
 from tfk_transformer.importing.ctranslate2_folder.binary_file import open_binary
@@ -25,8 +24,6 @@ from tfk_transformer.pipelines.translator import Translator
 from tfk_transformer.text.languages import Languages
 from tfk_transformer.text.results import Translation
 from tfk_transformer.training.trimming import TRIMMING
-
-Values = dict[str, Any]  # JSON values by name
 
 # The packages that each library needs to run a model.
 LIBRARIES = {TRANSFORMERS: ("transformers", "torch"), CTRANSLATE2: ("ctranslate2",)}
@@ -47,8 +44,11 @@ def compare_with_library(
 ) -> Values:
     """Return how a few translations compare with the library that a model is from, as JSON values.
 
-    The texts are examples in the model card, the probes, and random pieces. `agrees` is None if
-    nothing was compared, and `reason` says why.
+    The texts are examples in the model card, the probes, and random pieces. The values are
+    `source`, `translation` and `source_from` of an example; `library` with its version; `texts`,
+    their number; `equal_tokens` and `equal_translations`; the `largest_score_difference`, None if
+    the library has no scores; the `first_difference`, if any; and `agrees`. If nothing was
+    compared, `agrees` is None, and `reason` says why.
     """
     path = model_paths.resolve_model_path(model)
     with contextlib.ExitStack() as stack:
@@ -177,11 +177,10 @@ def _ctranslate2_request(
     )
     tokenizer = translator.source_tokenizer
     # CTranslate2 adds the tokens that config.json states.
-    before = passed["source_prefix"][1 if values.add_source_bos else 0 :]
+    before = passed.source_prefix[1 if values.add_source_bos else 0 :]
     adds_end = translator.model.config.source_end and not values.add_source_eos
-    after = [values.eos_token] * adds_end + [*passed["source_suffix"]]
-    start = passed["target_prefix"][-1]
-    prefix = [] if start == values.decoder_start_token else [start]
+    after = [values.eos_token] * adds_end + [*passed.source_suffix]
+    prefix = [] if passed.start == values.decoder_start_token else [passed.start]
     search = translator.search_settings
     return {
         "library": CTRANSLATE2,

@@ -14,10 +14,12 @@ import safetensors
 
 from tfk_transformer.config.small_files import read_small_text
 from tfk_transformer.config.words import shorten
+from tfk_transformer.importing.arrays import FLOATS
 from tfk_transformer.importing.ctranslate2_folder.binary_file import open_binary
-from tfk_transformer.importing.hugging_face.model_folder import CONFIG, read_optional_json
+from tfk_transformer.importing.hugging_face.model_folder import read_optional_json
 from tfk_transformer.importing.model_paths import (
     ARGOS_MODEL_FOLDER,
+    CONFIG,
     CTRANSLATE2_BINARY,
     FILES,
     WEIGHT_PATTERNS,
@@ -26,11 +28,10 @@ from tfk_transformer.importing.model_paths import (
 )
 from tfk_transformer.pipelines.translator import Translator
 
-Description = dict[str, Any]  # JSON values by name
+Values = dict[str, Any]  # JSON values by name
 
 # Files of a model, of all families.
 PATTERNS = (*FILES, *WEIGHT_PATTERNS, "*.npz", "*.bin", "*.yml", f"{ARGOS_MODEL_FOLDER}/*")
-SAFETENSORS_DTYPES = {"F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16"}
 # The options of a model that are sizes.
 SIZES = (
     "encoder_layers",
@@ -57,10 +58,11 @@ MIN_WORDS = 2  # fewer may be the name of a file or a language
 
 def describe_model(
     model: str | os.PathLike[str], translator: Translator, vocab: Sequence[Path] = ()
-) -> Description:
-    """Return the JSON values `files`, bytes by name; `dtypes`, numbers of stored weights by dtype,
-    the most frequent first, if the files state them; sizes of the model by the names of its
-    options; and `parameters`.
+) -> Values:
+    """Return the files and sizes of a model as JSON values.
+
+    They are `files`, bytes by name; `dtypes`, numbers of stored weights by dtype, the most frequent
+    first, if the files state them; sizes by the names of the model's options; and `parameters`.
     """
     path = resolve_model_path(model)
     patterned = (file for pattern in PATTERNS for file in path.glob(pattern) if file.is_file())
@@ -100,7 +102,7 @@ def _arrays(path: Path) -> Iterator[tuple[str, Sequence[int]]]:
     if path.suffix == ".safetensors":
         file = safetensors.safe_open(path, framework="np")
         for array in map(file.get_slice, file.keys()):
-            yield SAFETENSORS_DTYPES.get(array.get_dtype(), array.get_dtype()), array.get_shape()
+            yield FLOATS.get(array.get_dtype(), array.get_dtype()), array.get_shape()
     elif path.name == CTRANSLATE2_BINARY and is_ctranslate2_folder(path.parent):
         for variable in open_binary(path).variables.values():
             yield variable.dtype, variable.shape

@@ -6,7 +6,7 @@ python/ctranslate2/specs/model_spec.py. All numbers are little-endian.
 
 import os
 from pathlib import Path
-from typing import Any
+from typing import NoReturn
 
 import numpy as np
 
@@ -36,15 +36,17 @@ class BinaryFile:
             if variable.shape and not name.endswith(SCALE)
         }
 
+    def refuse(self, reason: str) -> NoReturn:
+        """Raise the error for a file that cannot be read."""
+        raise load_error(self.path, reason)
+
     def number(self, name: str, default: float) -> float:
         """Return the value of a scalar, or a default if the file does not have it."""
         if name not in self.variables:
             return default
         values = self.variables[name].read(self.path)
         if values.shape or not np.isfinite(values):
-            raise load_error(
-                self.path, f"expected a finite number as '{name}', got the shape {values.shape}"
-            )
+            self.refuse(f"expected a finite number as '{name}', got the shape {values.shape}")
         return float(values)
 
     def text(self, name: str, default: str) -> str:
@@ -58,7 +60,7 @@ class BinaryFile:
         """Return an array as float32, dequantized."""
         variable = self.variables[name]
         if variable.dtype == "int32":
-            raise load_error(self.path, f"expected an array of floats as '{name}', got int32")
+            self.refuse(f"expected an array of floats as '{name}', got int32")
         values = variable.read(self.path)
         return values * self._factors(name) if variable.dtype in QUANTIZED else values
 
@@ -69,13 +71,12 @@ class BinaryFile:
         if scale_name not in self.variables and dtype == "int16":
             return np.asarray(np.float32(1) / OLD_INT16_SCALE)
         if scale_name not in self.variables:
-            raise load_error(self.path, f"expected the scale of '{name}' as '{scale_name}'")
+            self.refuse(f"expected the scale of '{name}' as '{scale_name}'")
         scale = self.variables[scale_name].read(self.path)
         if scale.shape not in ((), (1,), shape[:1]) or not (np.isfinite(scale) & (scale > 0)).all():
-            raise load_error(
-                self.path,
+            self.refuse(
                 f"expected a positive scale for each of the {shape[0]:,} rows as '{scale_name}', "
-                f"got the shape {scale.shape} or another value",
+                f"got the shape {scale.shape} or another value"
             )
         factors = np.float32(1) / scale
         return factors.reshape(-1, *[1] * (len(shape) - 1)) if scale.size > 1 else factors
@@ -98,9 +99,7 @@ def open_binary(path: Path) -> BinaryFile:
             alias = _text(reader)
             aliases[alias] = _text(reader)
     if missing := [name for name in aliases.values() if name not in variables]:
-        raise load_error(
-            path, f"expected an array '{shorten(missing[0])}', of which another is one"
-        )
+        reader.refuse(f"expected an array '{shorten(missing[0])}', of which another is one")
     for alias, name in aliases.items():
         for suffix in ("", SCALE):
             if name + suffix in variables:
@@ -129,6 +128,6 @@ def _variable(reader: HeaderReader, version: int) -> tuple[str, StoredArray]:
     return name, variable
 
 
-def load_error(path: Path, reason: Any) -> ValueError:
+def load_error(path: Path, reason: str) -> ValueError:
     """Return the error for a file that cannot be read."""
     return ValueError(f"CTranslate2: {path} does not load: {reason}.")

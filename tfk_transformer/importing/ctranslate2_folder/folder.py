@@ -1,6 +1,6 @@
 """A folder of CTranslate2 becomes a translator."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from tfk_transformer.importing.ctranslate2_folder.options import (
 from tfk_transformer.importing.ctranslate2_folder.tokens import (
     FAMILY,
     FolderConfig,
+    PassedTokens,
     find_tokenizers,
     ids_of,
     passed_tokens,
@@ -68,8 +69,8 @@ def read_ctranslate2(
     )
     # Whether the first token of the decoder has an embedding of zeros.
     starts_with_zeros = file.number("decoder/start_from_zero_embedding", 0) != 0
-    *forced, start = passed["target_prefix"]
-    if forced and (start not in target_tokens or starts_with_zeros):
+    start = passed.start
+    if passed.target_prefix and (start not in target_tokens or starts_with_zeros):
         problem = "start_from_zero_embedding" if starts_with_zeros else "a vocabulary without"
         raise ValueError(
             f"folder: expected a decoder that reads '{shorten(start)}' before every target in "
@@ -112,13 +113,13 @@ def _config(
     options: dict[str, Any],
     sides: tuple[Vocabulary, Vocabulary],
     vocabularies: tuple[list[str], list[str]],
-    passed: Mapping[str, tuple[str, ...]],
+    passed: PassedTokens,
     unknown: str,
 ) -> TransformerConfig:
     (source, target), (source_tokens, target_tokens) = sides, vocabularies
-    prefix = ids_of(source, source_tokens, passed["source_prefix"], unknown)
-    suffix = ids_of(source, source_tokens, passed["source_suffix"], unknown)
-    forced = ids_of(target, target_tokens, passed["target_prefix"][:-1], unknown)
+    prefix = ids_of(source, source_tokens, passed.source_prefix, unknown)
+    suffix = ids_of(source, source_tokens, passed.source_suffix, unknown)
+    forced = ids_of(target, target_tokens, passed.target_prefix, unknown)
     if STORED_POSITIONS[0] in file.shapes:
         # The rows of a table also serve the tokens with every text.
         options["max_length"] -= max(len(prefix) + len(suffix), len(forced))

@@ -11,7 +11,7 @@ from typing import Any, Literal
 import numpy as np
 
 from tfk_transformer.config.words import shorten
-from tfk_transformer.importing.ctranslate2_folder.binary_file import BinaryFile, load_error
+from tfk_transformer.importing.ctranslate2_folder.binary_file import BinaryFile
 from tfk_transformer.importing.ctranslate2_folder.weights import (
     RELATIVE_BIAS,
     SCALE_OUTPUTS,
@@ -71,10 +71,9 @@ def check_supported(file: BinaryFile) -> None:
     if file.spec not in SPECS or file.revision not in REVISIONS:
         other = OTHER_SPECS.get(file.spec, f"the specification '{shorten(file.spec)}'")
         got = other if file.spec not in SPECS else f"revision {file.revision}"
-        raise load_error(
-            file.path,
+        file.refuse(
             f"expected an encoder and a decoder (TransformerSpec, revision {REVISIONS[0]} to "
-            f"{REVISIONS[-1]}), got {got}",
+            f"{REVISIONS[-1]}), got {got}"
         )
     problems = [
         f"{layers} ('{shorten(name)}')"
@@ -95,9 +94,7 @@ def check_supported(file: BinaryFile) -> None:
         if name.endswith("/layer_scalar") and file.number(name, 1) != 1
     ][:1]
     if problems:
-        raise load_error(
-            file.path, f"expected layers that this library has, got {'; '.join(problems)}"
-        )
+        file.refuse(f"expected layers that this library has, got {'; '.join(problems)}")
 
 
 def read_options(file: BinaryFile, epsilon: float | None) -> dict[str, Any]:
@@ -108,7 +105,7 @@ def read_options(file: BinaryFile, epsilon: float | None) -> dict[str, Any]:
     shapes = file.shapes
     names = (*table_names(file), "encoder/layer_0/ffn/linear_0/weight")
     if missing := [name for name in names if len(shapes.get(name, ())) != 2]:
-        raise load_error(file.path, f"expected matrices as {', '.join(missing)}")
+        file.refuse(f"expected matrices as {', '.join(missing)}")
     width = shapes[names[0]][1]
     norm_type = _norm_type(file)
     widths = [shapes.get(f"{stack}/layer_0/ffn/linear_0/weight", (0,))[0] for stack in STACKS]
@@ -163,9 +160,7 @@ def _norm_type(file: BinaryFile) -> Literal["layer", "rms"]:
     norms = [name.removesuffix("gamma") for name in file.variables if name.endswith("norm/gamma")]
     without = [name for name in norms if f"{name}beta" not in file.variables]
     if without and len(without) < len(norms):
-        raise load_error(
-            file.path, f"expected one type of norms, got '{without[0]}gamma' without a beta"
-        )
+        file.refuse(f"expected one type of norms, got '{without[0]}gamma' without a beta")
     return "rms" if without else "layer"
 
 
@@ -195,9 +190,7 @@ def _equal_options(file: BinaryFile, width: int) -> dict[str, Any]:
     if not isinstance(options["scale_embeddings"], bool):
         problems.append(f"embeddings scaled by {options['scale_embeddings']:g}")
     if problems:
-        raise load_error(
-            file.path, f"expected options that this library has, got {'; '.join(problems)}"
-        )
+        file.refuse(f"expected options that this library has, got {'; '.join(problems)}")
     return options
 
 
@@ -231,10 +224,9 @@ def _position_options(file: BinaryFile, width: int) -> dict[str, Any]:
         return {**COMPUTED_POSITIONS, "max_length": MAX_INPUT_LENGTH}
     lengths = [shape[0] for shape in tables]
     if [shape[1:] for shape in tables] != [(width,)] * 2 or min(lengths) < 2:
-        raise load_error(
-            file.path,
+        file.refuse(
             f"expected tables of positions of width {width:,} as {' and '.join(STORED_POSITIONS)}, "
-            f"got {', '.join(map(str, tables))}",
+            f"got {', '.join(map(str, tables))}"
         )
     length = min(lengths)
     options = {"max_length": length}
@@ -261,10 +253,9 @@ def _relative_positions(file: BinaryFile) -> dict[str, Any]:
     }
     shape, distance = min(sizes)
     if len(sizes) > 1 or len(shape) != 2 or distance < 2:
-        raise load_error(
-            file.path,
+        file.refuse(
             f"expected a table for each layer as '{RELATIVE_BIAS}', of one shape, with one number "
-            f"as '{MAX_DISTANCE}', got {shorten(str(sorted(sizes)))}",
+            f"as '{MAX_DISTANCE}', got {shorten(str(sorted(sizes)))}"
         )
 
     def same(names: list[str]) -> bool:

@@ -4,7 +4,7 @@ import itertools
 import re
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Self
+from typing import NamedTuple, Self
 
 from pydantic import Field
 from sentencepiece.sentencepiece_model_pb2 import ModelProto
@@ -18,6 +18,7 @@ from tfk_transformer.config.small_files import (
 from tfk_transformer.config.words import shorten
 from tfk_transformer.importing.ctranslate2_folder.binary_file import BinaryFile
 from tfk_transformer.importing.imported import ForeignConfig, check_languages
+from tfk_transformer.importing.model_paths import CONFIG
 from tfk_transformer.importing.vocabulary import (
     Side,
     SpecialRows,
@@ -33,7 +34,6 @@ from tfk_transformer.importing.vocabulary import (
 from tfk_transformer.text.languages import Languages
 
 FAMILY = "CTranslate2"
-CONFIG = "config.json"
 # The SentencePiece models of source and target. CTranslate2 does not read them, so their names
 # are those of the programs that write them.
 TOKENIZER_NAMES = (
@@ -81,31 +81,34 @@ class FolderConfig(ForeignConfig):
         )
 
 
+class PassedTokens(NamedTuple):
+    """The tokens that users of CTranslate2 pass with every text, such as those of languages."""
+
+    start: str  # the decoder's first token, or the one after `target_prefix`
+    source_prefix: tuple[str, ...]
+    source_suffix: tuple[str, ...] = ()  # after the end token
+    target_prefix: tuple[str, ...] = ()  # before the start token
+
+
 def passed_tokens(
     config: FolderConfig,
     tokens: Sequence[str],
     proto: ModelProto,
     languages: Languages,
     target_prefix: str | None,
-) -> tuple[dict[str, tuple[str, ...]], Languages]:
-    """Return the tokens that users of CTranslate2 pass with every text, by options of a
-    `TransformerConfig`, and the languages that they select, if any.
+) -> tuple[PassedTokens, Languages]:
+    """Return the tokens with every text, and the languages that they select, if any.
 
-    The last token of `target_prefix` is the start token here. A model with language tokens reads
-    and writes them where its family does: as M2M100, NLLB-200 and mBART-50 if its decoder starts
-    with the end token, as mBART-25 if its users pass the start token. `tokens` are the target's
-    vocabulary, `proto` is the source's, and Argos Translate may pass a `target_prefix`.
+    A model with language tokens reads and writes them where its family does: as M2M100, NLLB-200
+    and mBART-50 if its decoder starts with the end token, as mBART-25 if its users pass the start
+    token. `tokens` are the target's vocabulary, `proto` is the source's, and Argos Translate may
+    pass a `target_prefix`.
     """
     first = config.decoder_start_token  # None: users pass it
     before = (str(config.bos_token),) if config.add_source_bos else ()
     forced = () if first is None else (first,)
-    passed: dict[str, tuple[str, ...]] = {
-        "source_prefix": before,
-        "source_suffix": (),
-        "target_prefix": forced,
-    }
     if target_prefix is not None:
-        return {**passed, "target_prefix": (*forced, target_prefix)}, Languages()
+        return PassedTokens(target_prefix, before, target_prefix=forced), Languages()
     pieces = set(text_pieces(proto))
     matches = {token: LANGUAGE_TOKEN.fullmatch(token) for token in tokens if token not in pieces}
     available = {
@@ -114,15 +117,15 @@ def passed_tokens(
     if len(available) > 1 and first in (None, config.eos_token):
         check_languages(languages, available, FAMILY)
         source, target = (available[str(language)] for language in languages)
-        name = "source_suffix" if first is None else "source_prefix"
-        passed[name] += (source,)
-        return {**passed, "target_prefix": (*forced, target)}, languages
+        if first is None:
+            return PassedTokens(target, before, source_suffix=(source,)), languages
+        return PassedTokens(target, (*before, source), target_prefix=forced), languages
     if first is None:
         raise ValueError(
             f"folder: expected a decoder_start_token in {CONFIG}, got null: this model expects its "
             "start token in each target prefix; name it in the file."
         )
-    return passed, Languages()
+    return PassedTokens(first, before), Languages()
 
 
 def read_vocabularies(folder: Path, unknown: str) -> tuple[list[str], list[str]]:
@@ -160,9 +163,7 @@ def _read_vocabulary(folder: Path, side: str, unknown: str) -> list[str]:
 
 
 def find_tokenizers(folders: Sequence[Path], vocab: Sequence[Path]) -> tuple[Path, Path]:
-    """Return the paths of the SentencePiece models of source and target: those that the user passed
-    (vocab), or else those in the first folder that has some.
-    """
+    """Return the SentencePiece models of both sides: `vocab`, or those of the first such folder."""
     check_vocab(vocab, range(3))
     if vocab:
         return vocab[0], vocab[-1]

@@ -1,6 +1,6 @@
 """JSON files and weights of a folder in Hugging Face's layout. No code in the files is run."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,6 @@ from tfk_transformer.importing.arrays import Arrays, check_float, first_line
 from tfk_transformer.importing.vocabulary import END_PIECE, PAD_PIECE, UNKNOWN_PIECE
 from tfk_transformer.pipelines.weights import check_header_size
 
-CONFIG = "config.json"
 GENERATION = "generation_config.json"
 TOKENIZER_CONFIG = "tokenizer_config.json"
 SAFETENSORS = "model.safetensors"
@@ -21,10 +20,9 @@ PICKLE = "pytorch_model.bin"
 INDEX = ".index.json"  # suffix of the file that maps arrays to files of sharded weights
 
 
-def check_model_files(folder: Path, names: Iterable[str]) -> None:
+def check_model_files(folder: Path, names: Collection[str]) -> None:
     """Refuse a folder without weights or without some other files."""
     model_paths.check_model_path(folder)
-    names = list(names)
     missing = [name for name in names if not (folder / name).is_file()]
     weights = _weights_path(folder)
     if not weights.is_file():
@@ -139,9 +137,8 @@ def _load_error(path: Path, error: Exception | str) -> ValueError:
     return ValueError(f"folder: the weights in {path} do not load: {first_line(error)}")
 
 
-def shared_array_name(arrays: Arrays, names: Iterable[str]) -> str:
+def shared_array_name(arrays: Arrays, names: Sequence[str]) -> str:
     """Return the name of a shared array in the file. Arrays under its other names must be equal."""
-    names = list(names)
     present = [name for name in names if name in arrays.shapes]
     for name in present[1:]:
         if not np.array_equal(arrays.read(present[0]), arrays.read(name)):

@@ -1,11 +1,13 @@
-"""M2M100, NLLB, SMaLL-100 and mBART in Hugging Face's layout: norms before the sublayers, and
-tokens of languages. They differ in their tokenizers, and in the places of these tokens.
+"""M2M100, NLLB, SMaLL-100 and mBART in Hugging Face's layout.
+
+They have norms before the sublayers, and tokens of languages. They differ in their tokenizers, and
+in the places of these tokens.
 """
 
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal, Self, TypeAlias
+from typing import Any, Literal, NamedTuple, Self, TypeAlias
 
 from sentencepiece.sentencepiece_model_pb2 import ModelProto
 
@@ -27,7 +29,6 @@ from tfk_transformer.importing.vocabulary import (
 )
 from tfk_transformer.text.languages import Languages
 
-Layout: TypeAlias = tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]
 # The rows of all pieces and of the languages' tokens, and the SentencePiece model.
 Tokens: TypeAlias = tuple[dict[str, int], dict[str, int], ModelProto]
 
@@ -36,10 +37,6 @@ FAST_TOKENIZER_FILE = "tokenizer.json"
 START_PIECE = "<s>"
 FAIRSEQ_SPECIALS = (START_PIECE, PAD_PIECE, END_PIECE, UNKNOWN_PIECE)  # rows 0 to 3 in fairseq
 VOCABULARY = "vocab.json"
-M2M100_POSITIONS = (  # only in files of earlier versions
-    "model.encoder.embed_positions.weights",
-    "model.decoder.embed_positions.weights",
-)
 # Languages by `language_codes` of tokenizer_config.json. Their tokens follow the pieces of
 # vocab.json in this order.
 M2M100_LANGUAGES = {
@@ -63,14 +60,6 @@ SMALL100 = "SMaLL-100"
 SMALL100_NAME = re.compile("small-?100", re.IGNORECASE)
 LEGACY_NLLB = "NLLB with legacy_behaviour"
 MBART_25 = "mBART-25"
-# The tokens of languages, "source" or "target", and the end token, "end": before a source, after
-# the end token of a source, and before a target. The last one is the start token here.
-LAYOUT: Layout = (("source",), (), ("end", "target"))  # of M2M100, NLLB and mBART-50
-LAYOUTS: dict[str, Layout] = {
-    SMALL100: (("target",), (), ("end",)),
-    LEGACY_NLLB: ((), ("source",), ("end", "target")),
-    MBART_25: ((), ("source",), ("target",)),
-}
 # By the class of the tokenizer: the model that first had it.
 MBART_TOKENIZERS = {
     "MBartTokenizer": MBART_25,
@@ -88,6 +77,22 @@ MBART_LANGUAGES = (
 )
 
 
+class Layout(NamedTuple):
+    """The places of the tokens of languages, "source" and "target", and of the end token, "end"."""
+
+    prefix: tuple[str, ...] = ("source",)  # before a source
+    suffix: tuple[str, ...] = ()  # after the end token of a source
+    start: tuple[str, ...] = ("end", "target")  # before a target; the last one is the start token
+
+
+# Of the families that differ from M2M100, NLLB and mBART-50.
+LAYOUTS = {
+    SMALL100: Layout(prefix=("target",), start=("end",)),
+    LEGACY_NLLB: Layout(prefix=(), suffix=("source",)),
+    MBART_25: Layout(prefix=(), suffix=("source",), start=("target",)),
+}
+
+
 class MultilingualConfig(bart.BartConfig):
     """The values of a config.json that these families share."""
 
@@ -101,7 +106,11 @@ class M2M100Config(MultilingualConfig):
     """The values of a config.json of M2M100, NLLB and SMaLL-100 on which results depend."""
 
     family = "M2M100"
-    position_names = M2M100_POSITIONS
+    # Only in files of earlier versions.
+    position_names = (
+        "model.encoder.embed_positions.weights",
+        "model.decoder.embed_positions.weights",
+    )
     has_logits_bias = False
     family_options = {
         **bart.PRE_NORM_OPTIONS,
@@ -205,7 +214,7 @@ def _import_pair(
     family: str,
 ) -> Imported:
     pieces, language_rows, model = tokens
-    prefix, suffix, start = LAYOUTS.get(family, LAYOUT)
+    prefix, suffix, start = LAYOUTS.get(family, Layout())
     check_languages(languages, language_rows, family, {*prefix, *suffix, *start})
     rows = {
         side: language_rows[language]

@@ -45,12 +45,12 @@ def convert_search_settings(
     leading_tokens: int = 1,
     replaced: Collection[str] = (),
 ) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """Return the settings with which a search gives what generate gives, and a sentence on each
-    setting that has no counterpart.
+    """Return the settings with which a search gives what generate gives, and notes.
 
-    `config` and `generation` are the values of config.json and generation_config.json, of which
-    generate takes the settings if it is not empty. `positions` is the largest number of tokens that
-    the model reads or writes. This library never predicts the `bad_words_ids` `never_predicted`.
+    Each note is a sentence on a setting that has no counterpart. `config` and `generation` are the
+    values of config.json and generation_config.json, of which generate takes the settings if it is
+    not empty. `positions` is the largest number of tokens that the model reads or writes. This
+    library never predicts the `bad_words_ids` `never_predicted`.
     Hugging Face's `max_length` counts `leading_tokens` before the first predicted one: the start
     token, and forced ones. The selected languages replace the settings `replaced`.
     """

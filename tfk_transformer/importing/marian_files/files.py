@@ -1,8 +1,8 @@
-"""Marian's files: NumPy archives (.npz), and .bin files, which may be quantized. They have named
-arrays, and the options of a model as YAML in one of these.
+"""Marian's files: NumPy archives (.npz), and .bin files, which may be quantized.
 
-The header of a .bin file has a version, the number of arrays, four sizes for each array (of its
-name, type, shape and data), the names, the shapes, and the number of bytes before the data.
+Both have named arrays, of which one has the options of a model as YAML. The header of a .bin file
+has a version, the number of arrays, four sizes for each array (of its name, type, shape and data),
+the names, the shapes, and the number of bytes before the data.
 """
 
 import contextlib

@@ -1,5 +1,7 @@
-"""Folders of Marian's files, by the names of OPUS-MT, of Bergamot's students (browsermt/students)
-and of Firefox's models (mozilla/firefox-translations-models).
+"""Folders of Marian's files.
+
+The names in them are those of OPUS-MT, of Bergamot's students (browsermt/students) and of Firefox's
+models (mozilla/firefox-translations-models).
 """
 
 import math
@@ -20,12 +22,9 @@ FIREFOX_NAME = re.compile(r"model\.([a-z]{2})([a-z]{2})\.")
 SOURCE_NAMES = ("srcvocab", "source", "src")
 TARGET_NAMES = ("trgvocab", "target", "trg")
 DECODER_FILES = ("*decoder*.yml", "config*.yml")
-# Options of Marian's decoder: the defaults, and the values with which Firefox translates.
-DECODER_DEFAULTS = {"beam-size": 12, "normalize": 0.0, "max-length-factor": 3.0}
-# The largest values that are imported.
-MAX_BEAMS = 64
-MAX_PENALTY = 10
-MAX_FACTOR = 1000
+# Options of Marian's decoder: the default, and the largest value that is imported.
+DECODER_OPTIONS = {"beam-size": (12, 64), "normalize": (0, 10), "max-length-factor": (3, 1000)}
+# The values with which Firefox translates.
 FIREFOX_VALUES: dict[str, Any] = {"beam-size": 1, "normalize": 1.0, "max-length-factor": 2.0}
 
 
@@ -110,13 +109,13 @@ def search_settings(values: dict[str, Any]) -> tuple[dict[str, Any], tuple[str, 
     """Return the search settings for options of Marian's decoder, and notes; {} without options."""
     if not values:
         return {}, ()
-    beam_size = max(1, int(_number(values, "beam-size", MAX_BEAMS)))
+    beam_size = max(1, int(_number(values, "beam-size")))
     search = {
         "beam_size": beam_size,
-        "length_penalty": _number(values, "normalize", MAX_PENALTY),
+        "length_penalty": _number(values, "normalize"),
         "length_penalty_form": "length",
         "max_length": MAX_LENGTH,  # Marian only has a factor
-        "max_length_factor": _number(values, "max-length-factor", MAX_FACTOR),
+        "max_length_factor": _number(values, "max-length-factor"),
     }
     notes = []
     if beam_size > 1:
@@ -129,10 +128,11 @@ def search_settings(values: dict[str, Any]) -> tuple[dict[str, Any], tuple[str, 
     return search, tuple(notes)
 
 
-def _number(values: dict[str, Any], name: str, maximum: int) -> float:
-    """Return a value between 0 and a maximum, or Marian's default if it is not a number."""
+def _number(values: dict[str, Any], name: str) -> float:
+    """Return an option between 0 and its maximum, or Marian's default if it is not a number."""
+    default, maximum = DECODER_OPTIONS[name]
     value = values.get(name)
     is_nan = isinstance(value, float) and math.isnan(value)
     if is_nan or not isinstance(value, int | float):
-        value = DECODER_DEFAULTS[name]
+        value = default
     return float(min(max(0, value), maximum))

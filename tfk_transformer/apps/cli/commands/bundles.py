@@ -90,16 +90,7 @@ def import_command(
     """
     arguments.check_input_files(probes=probes)
     check_new_folder(out)
-    from tfk_transformer.importing import model_paths
-
-    path = Path(model)
-    if not model_paths.is_hub_name(model):
-        model_paths.check_model_path(path)
-    has_other_layout = model_paths.is_ctranslate2_folder(path) or model_paths.is_marian_folder(path)
-    if path.is_dir() and not has_other_layout:
-        from tfk_transformer.importing.hugging_face import model_folder
-
-        model_folder.check_model_files(path, [model_folder.CONFIG])
+    _check_model(model)
     texts = read_small_text(probes).splitlines() if probes else []
     if vocab_size is not None and not keep_text:
         raise ValueError(
@@ -146,6 +137,19 @@ def import_command(
             "do not rely on it, and report this with the output above."
         )
         raise typer.Exit(1)
+
+
+def _check_model(model: str) -> None:
+    """Refuse a path without a model that can be imported, before TensorFlow is loaded."""
+    from tfk_transformer.importing import model_paths
+    from tfk_transformer.importing.hugging_face import model_folder
+
+    path = Path(model)
+    if not model_paths.is_hub_name(model):
+        model_paths.check_model_path(path)
+    has_other_layout = model_paths.is_ctranslate2_folder(path) or model_paths.is_marian_folder(path)
+    if path.is_dir() and not has_other_layout:
+        model_folder.check_model_files(path, [model_paths.CONFIG])
 
 
 def _import_lines(report: Mapping[str, Any]) -> Iterator[str]:

@@ -47,7 +47,7 @@ def classify_command(
     output_lines = processing.json_lines(_values) if as_json else _label
     run = classifier.try_classify
     quiet = quiet or bool(text)
-    processing.write_results(lines, run, output_lines, output, on_error, input, quiet)
+    processing.write_results(lines, run, output_lines, output, on_error, input=input, quiet=quiet)
 
 
 def _label(line: Line) -> list[str]:

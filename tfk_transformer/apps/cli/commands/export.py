@@ -246,6 +246,7 @@ def _check_serving(
     chosen: list[str] | None,
     shortlist: str | None,
 ) -> None:
+    """Refuse invalid arguments for TensorFlow Serving before the export, the longest step."""
     if models is None:
         values = {"--name": name, "--version": version, "--mounted": mounted}
         if unused := [flag for flag, value in values.items() if value is not None]:

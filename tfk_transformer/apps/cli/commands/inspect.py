@@ -113,7 +113,10 @@ def _format_value(value: Any) -> str:
 def differences(
     first: Mapping[str, Any], second: Mapping[str, Any]
 ) -> Iterator[tuple[str, tuple[Any, Any]]]:
-    """Yield the values that differ, or None, by a path such as "config.model_dim"."""
+    """Yield each name, such as "config.model_dim", with the two values that differ.
+
+    A missing value is None.
+    """
     shared = set(first.get("signatures", ())) & set(second.get("signatures", ()))
     flat = [dict(_flat(_comparable(description, shared))) for description in (first, second)]
     for name in {**flat[0], **flat[1]}:

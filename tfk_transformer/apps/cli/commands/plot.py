@@ -30,6 +30,7 @@ tfk-transformer plot model numbers -o model.svg
 PICTURE_SUFFIXES = (".png", ".svg", ".pdf")
 PAGE_SUFFIX = ".html"
 AttentionType = StrEnum("AttentionType", ["CROSS", "ENCODER", "DECODER"])
+# The position encodings for which a table can be computed.
 PositionTable = StrEnum(
     "PositionTable", ["SINUSOIDAL", "SINUSOIDAL_HALVES", "SINUSOIDAL_PAPER_HALVES"]
 )

@@ -58,7 +58,7 @@ def score_command(
     output_lines = processing.json_lines(_token_values) if tokens else _score_lines
     pairs = processing.line_pairs(source, target)
     run = scorer.try_score_tokens
-    processing.write_results(pairs, run, output_lines, output, on_error, source, quiet)
+    processing.write_results(pairs, run, output_lines, output, on_error, input=source, quiet=quiet)
 
 
 def _score_lines(line: Line) -> list[str]:

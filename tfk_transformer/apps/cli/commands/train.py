@@ -100,8 +100,7 @@ def check_data(recipe: Recipe, out: Path, resume: bool, cache: Path | None) -> N
 
 def printer(quiet: bool, as_json: bool = False) -> Callable[[str], None]:
     """Return a function that prints a line, or does nothing if `quiet` or the output is closed."""
-    # Standard output then contains only JSON.
-    shown = console(stderr=as_json)
+    shown = console(stderr=as_json)  # with --json, standard output contains only JSON
     return (lambda line: None) if quiet or not shown.file.writable() else shown.print
 
 

@@ -202,8 +202,8 @@ def _print_stream(
         except TextError as error:
             return [Refused(error.argument, error.reasons[0])]
 
-    for chunk, *_ in processing.process_lines(lines, start, options.on_error, chunk_size=1):
-        for line in chunk:
+    for chunk in processing.process_lines(lines, start, options.on_error, chunk_size=1):
+        for line in chunk.lines:
             for part in [] if line.reason else line.outcome:
                 print_line(one_line(part), sys.stdout, end="")
             print_line("", sys.stdout)
@@ -214,26 +214,7 @@ def _write_lines(
 ) -> None:
     output: OutputFile | Path | None = options.output
     if options.output is not None and processing.is_resumable(options.input, options.output):
-        weights = options.model.with_name(external_weights(options.model.name))
-        model = [options.model, *([weights] if options.model.is_file() else [])]
-        run = {
-            "model": content_digest(*filter(Path.exists, model)),
-            "settings": options.settings,
-            "prefix": options.prefix,
-            "field": options.field,
-            "output_field": options.output_field,
-            "glossary": None if options.glossary is None else content_digest(options.glossary),
-            "split_sentences": options.split_sentences,
-            "language": options.language,
-            **({"json": True} if options.as_json else {}),
-            "records": type(options.results).__name__,
-            "on_error": options.on_error.value,
-        }
-        done = unfinished_run(options.output) if options.resume else None
-        if done:
-            done.check_run(run)
-            done = done._replace(run=run)
-        output = OutputFile(options.output, run, done)
+        output = _resumable_output(options, options.output)
     translator = open_translator(options.model)
     check_texts([options.prefix or ""], "--prefix")
 
@@ -252,10 +233,41 @@ def _write_lines(
         )
     elif options.settings.get("n_best", 1) > 1:
         output_lines = _hypothesis_lines
-    on_error, results = options.on_error, options.results
     processing.write_results(
-        lines, translate, output_lines, output, on_error, options.input, options.quiet, results
+        lines,
+        translate,
+        output_lines,
+        output,
+        options.on_error,
+        input=options.input,
+        quiet=options.quiet,
+        records=options.results,
     )
+
+
+def _resumable_output(options: TranslateOptions, path: Path) -> OutputFile:
+    """Return an output that can be resumed; with `--resume`, it continues an unfinished run."""
+    model = [options.model]
+    if options.model.is_file():
+        model.append(options.model.with_name(external_weights(options.model.name)))
+    run = {  # the values that both runs must have
+        "model": content_digest(*filter(Path.exists, model)),
+        "settings": options.settings,
+        "prefix": options.prefix,
+        "field": options.field,
+        "output_field": options.output_field,
+        "glossary": None if options.glossary is None else content_digest(options.glossary),
+        "split_sentences": options.split_sentences,
+        "language": options.language,
+        **({"json": True} if options.as_json else {}),
+        "records": type(options.results).__name__,
+        "on_error": options.on_error.value,
+    }
+    done = unfinished_run(path) if options.resume else None
+    if done:
+        done.check_run(run)
+        done = done._replace(run=run)
+    return OutputFile(path, run, done)
 
 
 def _hypothesis_lines(line: Line) -> list[str]:

@@ -42,8 +42,8 @@ HTML_THREADS = 32  # they parse texts and place markup
 TEXTS_PER_REQUEST = 8  # at the same time, so that a large request does not keep others waiting
 
 
-class DetectRequest(Body):
-    """A text whose language is asked for."""
+class KeyedBody(Body):
+    """A body that may contain the API key."""
 
     q: str | list[str]
     api_key: str | None = None
@@ -54,7 +54,11 @@ class DetectRequest(Body):
         return [self.q] if isinstance(self.q, str) else self.q
 
 
-class TranslateRequest(DetectRequest):
+class DetectRequest(KeyedBody):
+    """A text whose language is asked for."""
+
+
+class TranslateRequest(KeyedBody):
     """Texts to translate."""
 
     source: str
@@ -63,7 +67,7 @@ class TranslateRequest(DetectRequest):
     alternatives: int | str | None = 0
 
 
-KeyedBody = TypeVar("KeyedBody", bound=DetectRequest)
+AnyKeyedBody = TypeVar("AnyKeyedBody", bound=KeyedBody)
 
 
 def libre_translate_routes(served: ServedModel) -> list[DescribedRoute]:
@@ -149,8 +153,10 @@ def _frontend_settings(settings: ServerSettings, source: str, target: str) -> di
 
 def _check_request(payload: TranslateRequest, languages: Languages) -> None:
     """Refuse languages other than the model's, and unknown formats."""
-    for name in ("source", "target"):
-        expected, got = getattr(languages, name), getattr(payload, name)
+    for name, expected, got in (
+        ("source", languages.source, payload.source),
+        ("target", languages.target, payload.target),
+    ):
         if expected is not None and got != expected and (name, got) != ("source", "auto"):
             raise InvalidValue(
                 f"{name}: expected {expected}, the model's language, got {shorten(got)}; GET "
@@ -176,8 +182,8 @@ def _alternatives(payload: TranslateRequest, settings: ServerSettings) -> int:
 
 
 async def _read_keyed_body(
-    request: Request, settings: ServerSettings, model: type[KeyedBody]
-) -> KeyedBody:
+    request: Request, settings: ServerSettings, model: type[AnyKeyedBody]
+) -> AnyKeyedBody:
     """Read a body as JSON or as a form of HTML, and check the API key."""
     body = await read_body(request, settings)
     header = Message()

@@ -36,8 +36,8 @@ EXTENSIONS = ["generate", "binary_tensor_data", "model_configuration"]
 EVENT_STREAM = "text/event-stream"
 # The data types of tensors, and their names in Triton's model configuration.
 TRITON_TYPES = {"BYTES": "TYPE_STRING", "FP32": "TYPE_FP32"}
-IGNORED_PARAMETERS = {"binary_data_output", "classification", "priority", "timeout"}
-IGNORED_PARAMETERS |= {"sequence_id", "sequence_start", "sequence_end"}
+SEQUENCE = {"sequence_id", "sequence_start", "sequence_end"}
+IGNORED_PARAMETERS = {"binary_data_output", "classification", "priority", "timeout", *SEQUENCE}
 
 
 class GenerateRequest(Body):
@@ -72,6 +72,7 @@ def open_inference_routes(served: ServedModel) -> list[DescribedRoute]:
     not_ready = {"description": "The server is shutting down.", "content": JSON_OBJECT}
     protocol = OpenInference(served)
     path = f"/v2/models/{settings.name}"
+    statistics = "/v2/models/stats"  # or the metadata of a model with the name "stats"
     return [
         DescribedRoute("GET", "/v2", server),
         DescribedRoute("GET", "/v2/health/live", live, errors=()),
@@ -79,8 +80,7 @@ def open_inference_routes(served: ServedModel) -> list[DescribedRoute]:
         DescribedRoute("POST", "/v2/repository/index", repository_index, responses={200: models}),
         *protocol.routes(path),
         *protocol.routes(f"{path}/versions/{settings.version}"),
-        # After the routes of a model with the name "stats".
-        _statistics_route("/v2/models/stats"),
+        *([] if path == statistics else [_statistics_route(statistics)]),
     ]
 
 
@@ -275,7 +275,10 @@ def _configured_tensor(tensor: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _column(name: str, results: list[Any], n_best: int) -> dict[str, Any]:
-    """Return the shape of an output, and its values as a flat list."""
+    """Return the shape of an output, and its values as a flat list.
+
+    With `n_best` > 1, translations and scores have the shape (N, n_best).
+    """
     shape = [len(results)]
     if name in ("translation", "score"):
         field, missing = ("text", "") if name == "translation" else ("score", NO_SCORE)
