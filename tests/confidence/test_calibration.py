@@ -1,11 +1,15 @@
 """Confidences of translations, from a calibration with chosen weights."""
 
+import json
 import math
+import re
 
 import pytest
 
-from tfk_transformer.config.search_settings import SearchSettings, setting_rules
+from tfk_transformer.config.search_settings import SETTING_DTYPES, SearchSettings, setting_rules
+from tfk_transformer.export.to_web.web_files import PAGE_FILES
 from tfk_transformer.text.calibration import (
+    SCORE_SETTINGS,
     Calibration,
     calibration_metadata,
     is_calibration,
@@ -82,6 +86,19 @@ def test_settings_that_change_scores_leave_no_confidence(setting, value):
     own = setting_rules(search={setting: value})  # the model's own default
     assert confidences(["eins"], rules=own, **{setting: value}) == [EXPECTED]
     assert confidences(["eins"], rules=own) == [None]
+
+
+# The settings with which a score means the same: they change which hypotheses are found.
+KEEP_SCORES = (
+    "beam_size n_best min_length max_length max_length_factor top_k top_p seed "
+    "no_repeat_ngram_size early_stopping forced_eos".split()
+)
+
+
+def test_every_setting_keeps_or_changes_scores():
+    assert sorted([*SCORE_SETTINGS, *KEEP_SCORES]) == sorted(SETTING_DTYPES)
+    page = (PAGE_FILES / "settings.mjs").read_text()
+    assert json.loads(re.search(r"SCORE_SETTINGS = (\[.*\]);", page)[1]) == [*SCORE_SETTINGS]
 
 
 def test_other_settings_keep_confidences():
