@@ -54,6 +54,9 @@ SHOWN_WITH_THEIR_BASE = {
 # Folders that share a page.
 JOINED = {"metrics": "losses", "schedules": "losses", "optimizers": "losses"}
 FENCE = "`" * 3
+# The functions that declare a field of a record by its default and its description, such as
+# `option` and `_setting`.
+DECLARES = re.compile(r"Field|option|_[a-z]+")
 
 
 def write(repository: Path, folder: Path) -> None:
@@ -198,11 +201,7 @@ def field_of_a_record(thing: griffe.Object) -> tuple[str | None, str]:
     call.
     """
     value = thing.value if thing.is_attribute and "property" not in thing.labels else None
-    if not isinstance(value, griffe.ExprCall) or str(value.function) not in (
-        "Field",
-        "_field",
-        "option",
-    ):
+    if not is_declaration(value):
         return (None if value is None else one_line(value)), ""
     named = {
         each.name: str(each.value)
@@ -210,22 +209,29 @@ def field_of_a_record(thing: griffe.Object) -> tuple[str | None, str]:
         if isinstance(each, griffe.ExprKeyword)
     }
     placed = [str(each) for each in value.arguments if not isinstance(each, griffe.ExprKeyword)]
-    # The options of a recipe begin with a part.
-    names = (
-        ("default", "description")
-        if str(value.function) == "option"
-        else ("part", "default", "description")
-    )
-    named |= dict(zip(names, placed, strict=False))
+    named |= dict(zip(("default", "description"), placed, strict=False))
     default = named.get("default")
     return (None if default in (None, "...") else default), ast.literal_eval(
         f"({named.get('description', repr(''))})"
     )
 
 
+def is_declaration(value: object) -> bool:
+    """Return whether a value calls a function that declares a field of a record."""
+    return (
+        isinstance(value, griffe.ExprCall)
+        and DECLARES.fullmatch(str(value.function)) is not None
+        and len(value.arguments) > 1
+    )
+
+
 def parameters(owner: griffe.Object) -> str:
     """Return the parameter list of a class, "" for a record that declares fields only."""
-    found = [each for each in owner.parameters if each.name not in ("self", "cls")]
+    found = [
+        each
+        for each in owner.parameters
+        if each.name not in ("self", "cls") and not is_declaration(each.default)
+    ]
     return f"({', '.join(listed(found))})" if found else ""
 
 

@@ -26,7 +26,8 @@ WEIGHT_DTYPES = ("FLOAT", "FLOAT16", "BFLOAT16", "DOUBLE", "INT8", "UINT8")
 
 
 def inspect(path: str | os.PathLike[str]) -> Description:
-    """Describe a bundle, a SavedModel folder, an exported ONNX file or another exported folder.
+    """Describe a bundle, a SavedModel folder, an exported ONNX file, a web folder or an exported
+    folder of another library.
 
     Only bundles and SavedModels load TensorFlow.
 

@@ -125,7 +125,15 @@ class LabelSmoothedCrossentropy(keras.losses.Loss):
         return self.reduce(losses, y_true, sample_weight)
 
     def call(self, y_true: Tensor, y_pred: Tensor) -> Tensor:
-        """Return the loss of each token, float32 (B, T); the values at padding have no meaning."""
+        """Return the loss of each token, float32 (B, T). The values at padding have no meaning.
+
+        Args:
+            y_true: ids (B, T).
+            y_pred: logits or probabilities (B, T, vocab_size).
+
+        Raises:
+            ValueError: if labels are not ids of the shape (B, T).
+        """
         losses = token_crossentropy(y_true, y_pred, self.label_smoothing, self.from_logits)
         if not self.consistency:
             return losses
@@ -152,9 +160,20 @@ class LabelSmoothedCrossentropy(keras.losses.Loss):
     def of_projection(
         self, y_true: Tensor, y_pred: Tensor, x: Tensor, table: Tensor, sample_weight: Tensor = None
     ) -> Tensor:
-        """Return the loss of logits `y_pred` = x table^T, as a call does, in less time and memory.
+        """Return the loss of logits x table^T; see `projected_crossentropy`.
 
-        `x` is the decoder's output (B, T, D), and `table` has the output weights (vocab_size, D).
+        The loss and its gradients are the same as from a call, in less time and memory.
+
+        Args:
+            y_true: ids (B, T).
+            y_pred: the logits, (B, T, vocab_size).
+            x: the decoder's output (B, T, D).
+            table: the output weights (vocab_size, D).
+            sample_weight: see `__call__`.
+
+        Raises:
+            ValueError: if labels are not ids of the shape (B, T), or the weights have another
+                shape.
         """
         losses = projected_crossentropy(y_true, y_pred, x, table, self.label_smoothing)
         return self.reduce(losses, y_true, sample_weight)

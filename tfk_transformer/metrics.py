@@ -14,7 +14,18 @@ class TokenMean(keras.metrics.Mean):
     """Base of the metrics that average a value over tokens. Padding, id 0, is left out."""
 
     def update_state(self, y_true: Tensor, y_pred: Tensor, sample_weight: Tensor = None) -> None:
-        """Add a batch; the arguments are as of `LabelSmoothedCrossentropy`."""
+        """Add a batch.
+
+        Args:
+            y_true: ids (B, T).
+            y_pred: logits or probabilities (B, T, vocab_size).
+            sample_weight: weights of rows, (B,), or of tokens, (B, T), as `weighted_metrics` have
+                them. Defaults to None: all 1.
+
+        Raises:
+            ValueError: if labels are not ids of the shape (B, T), or the weights have another
+                shape.
+        """
         # Keras averages each row of a matrix first, which would give the tokens of short rows more
         # weight.
         super().update_state(

@@ -288,7 +288,14 @@ class EnsembleConfig(Record):
 
     @classmethod
     def of(cls, members: Sequence[TransformerConfig]) -> Self:
-        """Return the configuration of an ensemble of at least one member, with one vocabulary."""
+        """Return the configuration of an ensemble.
+
+        Args:
+            members: at least one configuration; all have the same vocabulary sizes.
+
+        Raises:
+            ValueError: if `members` is empty, or their vocabulary sizes differ.
+        """
         sizes = {name: getattr(members[0], name) if members else 0 for name in VOCAB_SIZES}
         languages = {
             name: getattr(members[0], name)

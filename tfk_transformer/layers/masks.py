@@ -15,7 +15,14 @@ HIDDEN = -1e9
 
 
 def padding_mask(ids: Tensor) -> Tensor:
-    """Return a mask that hides padding from every query, float32 (B, 1, 1, S), for ids (B, S)."""
+    """Return a mask that hides padding from every query.
+
+    Args:
+        ids: integers (B, S), 0 for padding.
+
+    Returns:
+        float32 (B, 1, 1, S), to be added to attention scores (B, H, T, S).
+    """
     return additive_mask(ops.not_equal(ids, PAD_ID))
 
 
@@ -31,10 +38,17 @@ def additive_mask(real: Tensor) -> Tensor:
 
 
 def causal_mask(length: Tensor) -> Tensor:
-    """Return a mask that hides the future, float32 (1, 1, T, T): query t sees the keys 0 to t.
+    """Return a mask that hides the future: query t sees the keys 0 to t.
 
-    The length is T, a Python integer or a scalar integer tensor. It can also be ids (B, T), such as
-    a `keras.Input`, whose length is None.
+    Args:
+        length: T, a Python integer or a scalar integer tensor; or ids (B, T), also those of a
+            `keras.Input`, whose length is unknown.
+
+    Returns:
+        float32 (1, 1, T, T).
+
+    Raises:
+        ValueError: if `length` is None, as the length of a `keras.Input` is.
     """
     if length is None:
         raise ValueError(

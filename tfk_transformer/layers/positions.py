@@ -22,9 +22,17 @@ def sinusoids(length: int, model_dim: int, halves: bool = False) -> np.ndarray:
 
     Position p has sin(p f) and cos(p f) for D/2 frequencies f. In the paper's layout, sines and
     cosines alternate in even and odd columns, and f = 10000 ** (-2i / D). In tensor2tensor's
-    layout, `halves`, all sines come first and all cosines second, and
+    layout, all sines come first and all cosines second, and
     f = 10000 ** (-i / (D/2 - 1)). If D is odd, the last column is a sine in the first layout and 0
-    in the second. The result is float32 (length, D).
+    in the second.
+
+    Args:
+        length: number of positions.
+        model_dim: D.
+        halves: whether to use tensor2tensor's layout. Defaults to False.
+
+    Returns:
+        float32 (length, D).
     """
     pairs = model_dim // 2 if halves else -(-model_dim // 2)
     exponents = np.arange(pairs) / max(pairs - 1, 1) if halves else np.arange(pairs) * 2 / model_dim

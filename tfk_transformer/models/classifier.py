@@ -24,6 +24,9 @@ class EncoderClassifier(ConfiguredModel):
     It can also be called with {"source": ids, "source_mask": (B, S), 1 for a token and 0 for
     padding}.
 
+    A call, `fit`, `evaluate` and `predict` check names, rank and type of their inputs, and that all
+    ids are within the vocabulary. `fit` and `evaluate` also check the classes of a sparse loss.
+
     A subclass can replace the class of its stack, `encoder_type`.
 
     Args:

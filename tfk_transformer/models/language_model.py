@@ -23,6 +23,9 @@ class LanguageModel(TokenModel):
     the token that follows each position, in the compute dtype. With `output="probabilities"` it
     returns their softmax in float32.
 
+    A call, `fit`, `evaluate` and `predict` check rank and type of the ids, and that all ids are
+    within the vocabulary. `fit` and `evaluate` also check the labels of a loss that reads ids.
+
     A subclass can replace the class of its stack, `decoder_type`.
 
     Args:

@@ -56,6 +56,10 @@ class Transformer(TokenModel):
     target, and `config.source_suffix` after every source. Inputs, logits, attention weights and
     lengths do not include them.
 
+    A call, `fit`, `evaluate` and `predict` check names, ranks, types and numbers of rows of their
+    inputs, and that all ids are within the vocabulary. `fit` and `evaluate` also check the labels
+    of a loss that reads ids.
+
     A subclass can replace the classes of its stacks, `encoder_type` and `decoder_type`.
 
     Args:
