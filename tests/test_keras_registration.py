@@ -10,11 +10,12 @@ import numpy as np
 import pytest
 from forked_programs import run_program
 
+# The names in files.
 NAMES = [
     "Transformer",
     "Ensemble",
     "LanguageModel",
-    "EncoderClassifier",
+    "Classifier",
     "MultiHeadAttention",
     "Encoder",
     "EncoderLayer",
