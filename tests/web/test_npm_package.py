@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tarfile
 import threading
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -31,17 +32,20 @@ FILES = Path(__file__).parents[1] / "saved_files"
 EXPECTED = json.loads((FILES / "expected.json").read_text())
 PACK = SCRIPTS / "npm" / "pack.py"
 NAME = "tfk-transformer"
-# The page of docs/browser.md, with a module of the package.
+# The script of docs/browser.md, with a module of the package, and the options that a bundler needs.
+SCRIPT = """
+import {{ openTranslator }} from "{module}";
+const translator = await openTranslator({{ file: "translate.onnx"{options} }});
+document.body.textContent = (await translator.translate("forty-two")).text;
+"""
 PAGE = """<!doctype html>
 <title>Numbers</title>
-<script type="module">
-import {{ openTranslator }} from "{module}";
-const translator = await openTranslator({{ file: "translate.onnx" }});
-document.body.textContent = (await translator.translate("forty-two")).text;
-</script>
+<body></body>
+<script type="module" src="{script}"></script>
 """
+MODULES = {"page": NAME, "worker": f"{NAME}/worker"}
 VITE = """
-export default { build: { rolldownOptions: { input: ["index.html", "worker.html"] } } };
+export default { build: { rolldownOptions: { input: ["page.html", "worker.html"] } } };
 """
 
 
@@ -238,29 +242,83 @@ class QuietHandler(SimpleHTTPRequestHandler):
         pass
 
 
-@needs("vite", "playwright-core")
+@contextmanager
+def served(*folders):
+    """Serve each folder at an origin of its own, and return the origins."""
+    with ExitStack() as stack:
+        origins = []
+        for folder in folders:
+            handler = partial(QuietHandler, directory=str(folder))
+            server = stack.enter_context(ThreadingHTTPServer(("127.0.0.1", 0), handler))
+            stack.callback(server.shutdown)
+            threading.Thread(target=server.serve_forever, daemon=True).start()
+            origins.append(f"http://127.0.0.1:{server.server_port}")
+        yield origins
+
+
+def write_site(project, folder, options):
+    """Write two pages that translate: one in the page itself, one in a worker."""
+    folder.mkdir()
+    (folder / "node_modules").symlink_to(project / "node_modules")
+    (folder / "package.json").write_text('{ "private": true, "type": "module" }')
+    for name, module in MODULES.items():
+        script = SCRIPT.format(module=module, options=options.get(name, ""))
+        (folder / f"{name}.js").write_text(script)
+        (folder / f"{name}.html").write_text(PAGE.format(script=f"{name}.js"))
+    return folder
+
+
+def build(site, *command):
+    status, out, error = run(site, "node", *command)
+    assert status == 0, out + error
+
+
+def build_with_vite(project, folder):
+    site = write_site(project, folder, {})
+    (site / "vite.config.mjs").write_text(VITE)
+    build(site, NODE_MODULES / "vite" / "bin" / "vite.js", "build")
+    return site / "dist"
+
+
+def build_with_esbuild(project, folder):
+    """It copies no files and bundles no workers: both have an option."""
+    wasm = ', wasm: "/ort-wasm-simd-threaded.wasm"'
+    worker = ', worker: new Worker("worker-thread.js", { type: "module" })'
+    site = write_site(project, folder, {"page": wasm, "worker": wasm + worker})
+    (site / "worker-thread.js").write_text(f'import "{NAME}/worker-thread";')
+    scripts = ["page.js", "worker.js", "worker-thread.js"]
+    options = ["--bundle", "--format=esm", "--outdir=dist", "--log-level=warning"]
+    build(site, NODE_MODULES / "esbuild" / "bin" / "esbuild", *scripts, *options)
+    for name in ("page.html", "worker.html"):
+        shutil.copyfile(site / name, site / "dist" / name)
+    wasm_file = NODE_MODULES / "onnxruntime-web" / "dist" / "ort-wasm-simd-threaded.wasm"
+    shutil.copyfile(wasm_file, site / "dist" / wasm_file.name)
+    return site / "dist"
+
+
+def build_with_parcel(project, folder):
+    """Workers are modules only if the browsers of the project run such workers."""
+    wasm_file = "npm:onnxruntime-web/dist/ort-wasm-simd-threaded.wasm"
+    wasm = f', wasm: new URL("{wasm_file}", import.meta.url)'
+    site = write_site(project, folder, {"page": wasm, "worker": wasm})
+    described = {"private": True, "type": "module", "browserslist": "last 2 Chrome versions"}
+    (site / "package.json").write_text(json.dumps(described))
+    pages = ["page.html", "worker.html"]
+    options = ["--no-cache", "--no-source-maps", "--no-autoinstall"]
+    build(site, NODE_MODULES / "parcel" / "lib" / "bin.js", "build", *pages, *options)
+    return site / "dist"
+
+
+@needs("vite", "esbuild", "parcel", "playwright-core")
 @pytest.mark.skipif(not browser(), reason="Chromium is not installed")
-# Vite builds two pages, and Chromium compiles 14 MB of WebAssembly for each.
+# Each bundler builds two pages, and Chromium compiles 14 MB of WebAssembly for each.
 @pytest.mark.long
 def test_a_bundled_page_of_three_lines(project, tmp_path):
-    site = tmp_path / "site"
-    (site / "public").mkdir(parents=True)
-    (site / "node_modules").symlink_to(project / "node_modules")
-    shutil.copyfile(project / "translate.onnx", site / "public" / "translate.onnx")
-    (site / "index.html").write_text(PAGE.format(module=NAME))
-    (site / "worker.html").write_text(PAGE.format(module=f"{NAME}/worker"))
-    (site / "vite.config.mjs").write_text(VITE)
-    vite = NODE_MODULES / "vite" / "bin" / "vite.js"
-    status, _, error = run(site, "node", vite, "build")
-    assert status == 0, error
-    server = ThreadingHTTPServer(
-        ("127.0.0.1", 0), partial(QuietHandler, directory=str(site / "dist"))
-    )
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    addresses = [
-        f"http://127.0.0.1:{server.server_port}/{name}" for name in ("index.html", "worker.html")
-    ]
-    texts = visit("open_page.mjs", {"addresses": addresses}, tmp_path)
-    server.shutdown()
-    server.server_close()
-    assert texts == ["zweundvierzig", "zweundvierzig"]
+    sites = []
+    for builder in (build_with_vite, build_with_esbuild, build_with_parcel):
+        sites.append(builder(project, tmp_path / builder.__name__))
+        shutil.copyfile(project / "translate.onnx", sites[-1] / "translate.onnx")
+    with served(*sites) as origins:
+        pages = [f"{origin}/{name}.html" for origin in origins for name in MODULES]
+        texts = visit("open_page.mjs", {"addresses": pages}, tmp_path)
+    assert texts == ["zweundvierzig"] * 6

@@ -5,5 +5,13 @@ export interface WorkerTranslator extends Translator {
   close(): void;
 }
 
+export interface WorkerOptions extends Options {
+  /**
+   * A new worker that runs `worker-thread.mjs`. Needed if a bundler does not bundle workers, as
+   * esbuild. Default: the translator starts it.
+   */
+  worker?: Worker;
+}
+
 /** Open a translator in a new worker of the browser. */
-export function openTranslator(options?: Options): Promise<WorkerTranslator>;
+export function openTranslator(options?: WorkerOptions): Promise<WorkerTranslator>;

@@ -2,13 +2,12 @@
 import { addressOf } from "./reading.mjs";
 
 /** Open a translator in a new worker; see `openTranslator` of translate.mjs. */
-export async function openTranslator({ onProgress = () => {}, ...options } = {}) {
-  for (const name of ["file", "folder"]) {
+export async function openTranslator({ worker = startWorker(), onProgress = () => {}, ...options } = {}) {
+  for (const name of ["file", "folder", "wasm"]) {
     // The worker would resolve it against its own address. A message cannot contain a URL.
     const isAddress = options[name] !== undefined && !(options[name] instanceof Uint8Array);
     if (isAddress) options[name] = (await addressOf(options[name])).href;
   }
-  const worker = new Worker(new URL("./worker.mjs", import.meta.url), { type: "module" });
   const waiting = new Map(); // the promises of calls, by number
   let calls = 0;
 
@@ -40,4 +39,8 @@ export async function openTranslator({ onProgress = () => {}, ...options } = {})
     attention: ask("attention"),
     close: () => stop("The translator is closed."),
   };
+}
+
+function startWorker() {
+  return new Worker(new URL("./worker-thread.mjs", import.meta.url), { type: "module" });
 }

@@ -163,6 +163,11 @@ export interface Options {
    */
   folder?: string | URL;
   /**
+   * The address of onnxruntime's `ort-wasm-simd-threaded.wasm`. Needed with bundlers that do not
+   * copy this file (esbuild) or do not give onnxruntime its own address (Parcel). Default: where the bundler or the folder has it.
+   */
+  wasm?: string | URL;
+  /**
    * Threads of WebAssembly. Default: in a web folder the number of cores, at most 4, if the page is
    * cross-origin isolated; otherwise 1. In a bundled page, use more than 1 only in a worker.
    */

@@ -2,7 +2,7 @@
 import * as ort from "./runtime/onnxruntime.mjs";
 import { takeOut } from "./kept-characters.mjs";
 import { readFile, readFolder } from "./model-files.mjs";
-import { read } from "./reading.mjs";
+import { addressOf, read } from "./reading.mjs";
 import { openSearch } from "./search.mjs";
 import { isLanguage } from "./sentences.mjs";
 import { checkedSettings, keepsScores, toNumbers } from "./settings.mjs";
@@ -17,11 +17,12 @@ const NO_HYPOTHESIS = -5e8; // missing hypotheses have a score of -1e9
 const NOT_TEXT = /[\0\p{Surrogate}]/u; // NUL or half a surrogate pair, as in Python's translators
 
 /** Open translate.onnx, or the model of a folder that `tfk-transformer export --format web` wrote. */
-export async function openTranslator({ file, folder, threads = usableThreads(), onProgress = () => {} } = {}) {
-  const { model, search, wasmBinary, score, ...models } = await (file ? readFile(file, onProgress) : readFolder(folder, onProgress));
+export async function openTranslator({ file, folder, wasm, threads = usableThreads(), onProgress = () => {} } = {}) {
+  const { model, search, score, ...files } = await (file ? readFile(file, onProgress) : readFolder(folder, onProgress));
+  const wasmBinary = wasm ? await read(await addressOf(wasm)) : files.wasmBinary;
   Object.assign(ort.env.wasm, { numThreads: threads, ...(wasmBinary && { wasmBinary }) });
-  const { generate, textInputs } = await openSearch(ort, search, SESSION);
-  const { source, target } = file ? tokenizerModels(textInputs) : models;
+  const { generate, textInputs } = await openSearch(ort, search, SESSION).catch(explain);
+  const { source, target } = file ? tokenizerModels(textInputs) : files;
   const sourceTokenizer = await openTokenizer(source);
   const targetTokenizer = source === target ? sourceTokenizer : await openTokenizer(target);
   const isDecoderOnly = model.config.architecture === "decoder";
@@ -116,6 +117,12 @@ function checkText(text) {
     const code = match[0].charCodeAt(0).toString(16).toUpperCase().padStart(4, "0");
     throw new Error(`text: expected text, got the character U+${code} at position ${position}; remove it.`);
   }
+}
+
+/** Name the cure if onnxruntime does not find its WebAssembly, which some bundlers do not copy. */
+function explain(error) {
+  if (!error.message.startsWith("no available backend")) throw error;
+  throw new Error(`wasm: expected the address of ort-wasm-simd-threaded.wasm, got none that works: ${error.message}`);
 }
 
 /** Return a function that runs one task at a time: onnxruntime runs one session at a time. */

@@ -1,0 +1,1 @@
+export * from "./in-worker.mjs";
