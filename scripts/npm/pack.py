@@ -2,12 +2,14 @@
 
 python scripts/npm/pack.py [--build DIR] [--dist DIR] [--node-modules DIR]
 
+The variable REPOSITORY, such as https://github.com/OWNER/NAME, is the address in the package.
 Its modules are those of the web page in `export/to_web/page`. SentencePiece is included, and
 onnxruntime-web is a dependency. Nothing is downloaded and nothing is published. It needs npm.
 """
 
 import argparse
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -56,6 +58,10 @@ def write_package(folder: Path, node_modules: Path) -> None:
     shutil.copyfile(REPOSITORY / "LICENSE", folder / "LICENSE")
     package["version"] = npm_version(__version__)
     package["dependencies"] = {"onnxruntime-web": VERSIONS["onnxruntime-web"]}
+    if repository := os.environ.get("REPOSITORY"):  # npm compares it with the origin of a release
+        package["repository"] = {"type": "git", "url": f"git+{repository}.git"}
+        package["homepage"] = f"{repository}/blob/v{__version__}/docs/browser.md"
+        package["bugs"] = f"{repository}/issues"
     (folder / "package.json").write_text(json.dumps(package, indent=2) + "\n", encoding="utf-8")
 
 

@@ -3,6 +3,8 @@
 Building and installing takes minutes and a network; the workflow `Tests` does it.
 """
 
+import email
+import os
 import re
 import shutil
 import subprocess
@@ -226,8 +228,9 @@ def test_publishing_follows_the_checks():
     # YAML 1.1 reads the key `on` as true.
     assert workflow("publish")[True] == {"push": {"tags": ["v*"]}}
     assert "scripts/release" in [step.get("run") for step in jobs["build"]["steps"]]
-    assert jobs["pypi"]["needs"] == jobs["npm"]["needs"] == "build"
-    assert jobs["github"]["needs"] == ["pypi", "npm"]
+    # From what can be removed again to what cannot.
+    needs = {name: job.get("needs") for name, job in jobs.items()}
+    assert needs == {"build": None, "github": "build", "npm": "github", "pypi": "npm"}
     assert {name: jobs[name]["environment"]["name"] for name in ("pypi", "npm")} == {
         "pypi": "pypi",
         "npm": "npm",
@@ -236,6 +239,49 @@ def test_publishing_follows_the_checks():
     (upload,) = [step for step in jobs["pypi"]["steps"] if "pypi-publish" in step["uses"]]
     assert upload["with"]["attestations"] is True
     assert set(upload["with"]) & {"user", "password"} == set()
+
+
+ADDRESS = "https://github.com/OWNER/NAME"
+
+
+@needs_git
+def test_release_needs_the_address_of_the_repository(tmp_path):
+    release = Release(tmp_path, "0.2.0", RELEASED)
+    command = ["bash", tmp_path / "scripts" / "release"]
+    environment = {name: value for name, value in os.environ.items() if name != "REPOSITORY"}
+    done = subprocess.run(command, capture_output=True, text=True, env=environment)
+    assert done.returncode == 1
+    assert done.stderr.startswith("error: REPOSITORY: expected the address of the repository")
+    assert not (release.folder / "dist").exists()
+
+
+def metadata(folder, **environment):
+    """Return the metadata of a wheel as email headers, whose payload is the description."""
+    for name in ("setup.py", "pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(REPOSITORY / name, folder)
+    for name in ("tfk_transformer", "export"):
+        (folder / name).mkdir()
+    shutil.copy(REPOSITORY / "tfk_transformer" / "constants.py", folder / "tfk_transformer")
+    code = "from setuptools import build_meta as b; print(b.prepare_metadata_for_build_wheel('.'))"
+    environment = {**os.environ, **environment}
+    subprocess.run([sys.executable, "-c", code], cwd=folder, check=True, env=environment)
+    (file,) = folder.glob("*.dist-info/METADATA")
+    return email.message_from_string(file.read_text(encoding="utf-8"))
+
+
+def test_description_on_pypi_has_absolute_links(tmp_path):
+    described = metadata(tmp_path, REPOSITORY=ADDRESS)
+    version = described["Version"]
+    links = re.findall(r"\]\(([^)#]+)", described.get_payload())
+    assert f"{ADDRESS}/blob/v{version}/docs/start.md" in links
+    assert [link for link in links if not link.startswith("https://")] == []
+    assert f"Source, {ADDRESS}" in described.get_all("Project-URL")
+
+
+def test_description_without_an_address_is_the_readme(tmp_path):
+    described = metadata(tmp_path, REPOSITORY="")
+    assert described.get_payload() == (REPOSITORY / "README.md").read_text(encoding="utf-8")
+    assert described["Project-URL"] is None
 
 
 def test_pythons_of_workflows():

@@ -3,6 +3,7 @@ Vite builds.
 """
 
 import json
+import os
 import runpy
 import shutil
 import subprocess
@@ -32,6 +33,7 @@ FILES = Path(__file__).parents[1] / "saved_files"
 EXPECTED = json.loads((FILES / "expected.json").read_text())
 PACK = SCRIPTS / "npm" / "pack.py"
 NAME = "tfk-transformer"
+ADDRESS = "https://github.com/OWNER/NAME"
 # The script of docs/browser.md, with a module of the package, and the options that a bundler needs.
 SCRIPT = """
 import {{ openTranslator }} from "{module}";
@@ -58,8 +60,10 @@ def project():
 def write_project(folder):
     folder.mkdir()
     packed = folder / "packed"
+    environment = {**os.environ, "REPOSITORY": ADDRESS}
     command = [sys.executable, PACK, "--build", packed / "npm", "--dist", packed]
-    tarball = Path(subprocess.run(command, check=True, capture_output=True, text=True).stdout[:-1])
+    done = subprocess.run(command, check=True, capture_output=True, text=True, env=environment)
+    tarball = Path(done.stdout[:-1])
     modules = folder / "node_modules"
     with tarfile.open(tarball) as archive:
         archive.extractall(modules, filter="data")
@@ -94,6 +98,8 @@ def test_package_is_described(project):
     described = json.loads((project / "node_modules" / NAME / "package.json").read_text())
     assert (described["name"], described["license"]) == (NAME, "Apache-2.0")
     assert described["dependencies"] == {"onnxruntime-web": VERSIONS["onnxruntime-web"]}
+    # npm compares it with the origin of a release.
+    assert described["repository"]["url"] == f"git+{ADDRESS}.git"
     for file in ("LICENSE", "README.md", "runtime/LICENSE-sentencepiece-js"):
         assert (project / "node_modules" / NAME / file).is_file()
 
