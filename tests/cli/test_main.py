@@ -247,6 +247,7 @@ def test_evaluate_writes_translations(run, exported, recipe, tmp_path):
         "exact",
         "speed",
     ]
+    assert "BLEU         0.00: no four words in a row are right, see exact match  nrefs:1" in out
     assert len((tmp_path / "out.txt").read_text().splitlines()) == 200
 
 

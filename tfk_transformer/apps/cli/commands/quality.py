@@ -134,7 +134,9 @@ def evaluate_command(
 
 def _evaluation_lines(evaluation: "Evaluation") -> Iterator[str]:
     yield f"sentences    {evaluation.sentences:,}"
-    yield f"BLEU         {evaluation.bleu:.2f}  {evaluation.bleu_signature}"
+    # BLEU is 0 without a match of four words, also if all of many short targets are right.
+    note = "" if evaluation.bleu else ": no four words in a row are right, see exact match"
+    yield f"BLEU         {evaluation.bleu:.2f}{note}  {evaluation.bleu_signature}"
     yield f"chrF         {evaluation.chrf:.2f}  {evaluation.chrf_signature}"
     yield f"exact match  {evaluation.exact_match:.1f} %"
     yield f"speed        {evaluation.sentences_per_second:.1f} sentences/s"
