@@ -7,11 +7,12 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from tfk_transformer.config.search_settings import SearchOptions, resolve_settings, setting_arrays
+from tfk_transformer.inference.batches import score_ids
 from tfk_transformer.inference.conveyor import Search, document_road, text_road, translate_sentences
 from tfk_transformer.inference.glossary_search import GlossarySearch
 from tfk_transformer.inference.runtime import TranslatorRuntime
 from tfk_transformer.inference.streaming import stream_text
-from tfk_transformer.inference.text_search import TextSearch, long_pair, score_ids, score_pairs
+from tfk_transformer.inference.text_search import TextSearch, long_pair, score_pairs
 from tfk_transformer.text.calibration import Calibration
 from tfk_transformer.text.glossary import Glossary
 from tfk_transformer.text.languages import Languages, language_code, language_or_english

@@ -91,21 +91,21 @@ class Transformer(TokenModel):
 
     def decode(self, inputs: Tensor, training: bool | None = None) -> Decoded:
         """Return the decoder's output (B, T, D) and attention weights, for the inputs of a call."""
-        return self._encode_and_decode(inputs, training)[1]
+        mask = self._source_mask(inputs["source"], inputs.get("source_mask"))
+        encoded = self.encode(inputs["source"], training, mask)
+        memory = (encoded.output, prefixed_mask(self.config.source_additions, mask))
+        return self._decode_target(inputs["target"], memory, training)
 
     def attention_maps(self, inputs: Tensor) -> AttentionMaps:
         """Return the attention weights of every layer and head, for the inputs of a call."""
         self.check_inputs(inputs)
-        encoded, decoded = self._encode_and_decode(inputs, False)
+        mask = self._source_mask(inputs["source"], inputs.get("source_mask"))
+        encoded = self.encode(inputs["source"], False, mask)
+        memory = (encoded.output, prefixed_mask(self.config.source_additions, mask))
+        decoded = self._decode_target(inputs["target"], memory, False)
         prefix = len(self.config.source_additions)
         encoder = [weights[:, :, prefix:, prefix:] for weights in encoded.weights]
         return AttentionMaps(encoder, decoded.self_weights, decoded.cross_weights)
-
-    def _encode_and_decode(self, inputs: Tensor, training: bool | None) -> tuple[Attended, Decoded]:
-        mask = self._source_mask(inputs["source"], inputs.get("source_mask"))
-        encoded = self.encode(inputs["source"], training, mask)
-        memory = (encoded.output, prefixed_mask(self.config.source_additions, mask))
-        return encoded, self._decode_target(inputs["target"], memory, training)
 
     def encode(
         self, source: Tensor, training: bool | None = None, attention_mask: Tensor = None
