@@ -274,7 +274,7 @@ def test_model_and_tokenizer_must_fit(classifier):
     model = Transformer(
         TransformerConfig.preset("tiny", source_vocab_size=12, target_vocab_size=12)
     )
-    with pytest.raises(ValueError, match="model: expected an EncoderClassifier, got a Transformer"):
+    with pytest.raises(ValueError, match="model: expected an EncoderClassifier, got Transformer"):
         TextClassifier(model, other, LANGUAGES)
 
 
@@ -573,7 +573,7 @@ def test_command_exports_classifier(saved, tmp_path):
 def test_translator_refuses_classifier(classifier):
     with pytest.raises(
         ValueError,
-        match="model: expected a Transformer, an Ensemble or a LanguageModel, got a "
+        match="model: expected a Transformer, an Ensemble or a LanguageModel, got "
         "EncoderClassifier",
     ):
         Translator(classifier.model, classifier.tokenizer)

@@ -205,6 +205,16 @@ def test_module_needs_a_tokenizer(project, exported):
     assert TRANSLATE.inputs[0].name == "text"  # text-operators.mjs has the name, too
 
 
+def test_module_reads_webassembly_of_another_address(project):
+    file = "node_modules/onnxruntime-web/dist/ort-wasm-simd-threaded.wasm"
+    options = {"file": "translate.onnx", "wasm": file}
+    status, out, error = module(project, options, ["forty-two"])
+    # The file has no score.onnx beside it, so that the program fails after the translation.
+    assert "ort-wasm" not in error and "score.onnx" in error, (status, out)
+    status, out, error = module(project, {**options, "wasm": "no.wasm"}, ["forty-two"])
+    assert (status, out) == (1, "") and "no.wasm: expected a file, got none." in error
+
+
 def test_module_needs_a_file(project):
     status, _, error = module(project, {}, [])
     assert status == 1

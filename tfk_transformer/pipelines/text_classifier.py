@@ -45,7 +45,7 @@ class TextClassifier(BaseClassifier, SavedAsBundle):
     ) -> None:
         config = model.config
         if config.has_decoder:
-            raise ValueError(f"model: expected an EncoderClassifier, got a {type(model).__name__}.")
+            raise ValueError(f"model: expected an EncoderClassifier, got {type(model).__name__}.")
         if config.vocab_size != tokenizer.vocab_size:
             raise ValueError(
                 f"tokenizer: expected {config.vocab_size} pieces, the model's vocab_size, got "

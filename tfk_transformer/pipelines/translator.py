@@ -59,7 +59,7 @@ class Translator(BaseTranslator, SavedAsBundle):
     ) -> None:
         if model.config.architecture not in ("encoder_decoder", "decoder", "ensemble"):
             raise ValueError(
-                "model: expected a Transformer, an Ensemble or a LanguageModel, got a "
+                "model: expected a Transformer, an Ensemble or a LanguageModel, got "
                 f"{type(model).__name__}."
             )
         if target_tokenizer is None or target_tokenizer.model == source_tokenizer.model:
