@@ -148,7 +148,8 @@ def serialization() -> None:
     ):
         record = json.loads(json.dumps(keras.saving.serialize_keras_object(part)))
         copy = keras.saving.deserialize_keras_object(record)
-        assert type(copy) is type(part) and copy.get_config() == part.get_config()
+        assert type(copy) is type(part)
+        assert copy.get_config() == part.get_config()
 
 
 @row(FILES)

@@ -95,7 +95,8 @@ def layer_state() -> None:
         layer.add_loss(keras.ops.convert_to_tensor(3.0))
         assert [float(loss) for loss in layer.losses] == [3.0]
         layer.trainable = False
-        assert layer.trainable_variables == [] and layer.non_trainable_variables
+        assert layer.trainable_variables == []
+        assert layer.non_trainable_variables
 
 
 @row(LAYERS)

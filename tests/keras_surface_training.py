@@ -421,7 +421,8 @@ def metrics_results() -> None:
     model = quick(metrics=[tfk.metrics.Perplexity()])
     model.evaluate(INPUTS, LABELS, verbose=0)
     figures = {name: float(value) for name, value in model.get_metrics_result().items()}
-    assert set(figures) == {"loss", "perplexity"} and figures["perplexity"] > 1
+    assert set(figures) == {"loss", "perplexity"}
+    assert figures["perplexity"] > 1
     model.reset_metrics()
     assert float(model.get_metrics_result()["loss"]) == 0
     assert "loss" in model.metrics_names
@@ -523,7 +524,8 @@ def callback_early_stopping() -> None:
     close(loss_of(logits(model)), history[0])
     model = quick(optimizer=keras.optimizers.SGD(float("nan")))
     history = fit(model, epochs=5, callbacks=[keras.callbacks.TerminateOnNaN()])["loss"]
-    assert len(history) == 2 and np.isnan(history[1])
+    assert len(history) == 2
+    assert np.isnan(history[1])
 
 
 @row(CALLBACKS)

@@ -31,7 +31,8 @@ def test_fork_has_tensorflow_imported():
     code = f"import sys; print({names})"
     assert outcome(run_program([sys.executable, "-c", code])) == (0, "True True\n", "")
     parents = {run_program([sys.executable, "-c", PRINT_PARENT]).stdout for _ in range(2)}
-    assert len(parents) == 1 and parents != {f"{os.getpid()}\n"}
+    assert len(parents) == 1
+    assert parents != {f"{os.getpid()}\n"}
 
 
 @pytest.mark.parametrize(
@@ -77,17 +78,16 @@ def test_forked_commands_run_alike(tmp_path):
         [sys.executable, "-m", "program", "1"],
     ):
         forked, own = both_ways(command, cwd=tmp_path)
-        assert outcome(forked)[:2] == outcome(own)[:2] and forked.returncode == 1
+        assert outcome(forked)[:2] == outcome(own)[:2]
+        assert forked.returncode == 1
         assert forked.stderr.splitlines()[-1] == "ZeroDivisionError: division by zero"
     assert run_program([sys.executable, "program.py"], cwd=tmp_path).stderr.count("File ") == 1
     forked, own = both_ways(
         [SCRIPTS / "tfk-transformer", "translate", "no_such_file", "seven"], cwd=tmp_path
     )
-    assert (
-        outcome(forked) == outcome(own)
-        and forked.returncode == 1
-        and "no_such_file" in forked.stderr
-    )
+    assert outcome(forked) == outcome(own)
+    assert forked.returncode == 1
+    assert "no_such_file" in forked.stderr
 
 
 def test_output_joined_or_as_bytes():
@@ -122,7 +122,8 @@ def test_timeout_kills_the_program(tmp_path):
     start = time.monotonic()
     with pytest.raises(subprocess.TimeoutExpired) as error:
         run_program([sys.executable, "-c", code], timeout=2)
-    assert time.monotonic() - start < 30 and error.value.stdout == "1\n"
+    assert time.monotonic() - start < 30
+    assert error.value.stdout == "1\n"
     with pytest.raises(ProcessLookupError):
         os.kill(int((tmp_path / "pid").read_text()), 0)
 
@@ -149,7 +150,8 @@ def test_leftover_variables_allow_fork(monkeypatch):
     assert late_variables(os.environ) is None  # this test set it
     monkeypatch.setattr(forked_programs, "left_behind", dict(os.environ))
     left = late_variables(os.environ)
-    assert left is not None and name not in left
+    assert left is not None
+    assert name not in left
     assert late_variables({**os.environ, name: "false"}) is None
 
 

@@ -80,7 +80,8 @@ def test_server_notebook_runs(folder):
     assert texts(outputs)[0] == "['zweiundvierzig', 'sieben']"
     assert "einhundertneunundneunzig" in re.sub("<.*?>", "", outputs[1]["text/html"])
     assert len(pictures(outputs)) == 1
-    assert "'zweiundvierzig'" in texts(outputs)[-2] and texts(outputs)[-1] == "0"
+    assert "'zweiundvierzig'" in texts(outputs)[-2]
+    assert texts(outputs)[-1] == "0"
 
 
 def test_onnxruntime_notebook_runs(folder):

@@ -58,7 +58,8 @@ def test_failed_maker_leaves_nothing():
 def test_changed_files_are_named(change):
     path = made_once("folder", slow_folder)
     file = made_once("file.txt", lambda path: path.write_text("text"))
-    assert file.read_text() == "text" and changed() == []
+    assert file.read_text() == "text"
+    assert changed() == []
     if change == "write":
         (path / "first.txt").write_text("2")
     elif change == "add":

@@ -183,9 +183,8 @@ with without_start_up_notes():
     raise RuntimeError("the error")
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert done.stderr.startswith("before the error\n") and done.stderr.endswith(
-        "RuntimeError: the error\n"
-    )
+    assert done.stderr.startswith("before the error\n")
+    assert done.stderr.endswith("RuntimeError: the error\n")
 
 
 def test_closed_stderr_is_accepted():

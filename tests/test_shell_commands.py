@@ -34,7 +34,8 @@ def test_failing_program_ends_script(commands, tmp_path):
     done = run(commands, tmp_path, "python -c 'import sys; sys.exit(3)'; echo unreached")
     assert (done.returncode, done.stdout) == (3, "")
     done = run(commands, tmp_path, "tfk-transformer inspect nothing; echo unreached")
-    assert (done.returncode, done.stdout) == (1, "") and "error: " in done.stderr
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "error: " in done.stderr
 
 
 def test_import_variables_prevent_fork(commands, tmp_path):

@@ -107,12 +107,14 @@ def test_long_tests_are_left_out(suite, processes):
 
 def test_all_option_runs_every_test(suite):
     output, figures = suite("-n", "0", "--all", "-k", "long or program")
-    assert set(figures) == {"test_program", "test_long", "test_longer"} and "left out" not in output
+    assert set(figures) == {"test_program", "test_long", "test_longer"}
+    assert "left out" not in output
 
 
 def test_each_long_test_is_in_one_part(suite):
     parts = [set(suite("-n", "0", "--long", f"{k}/2", "-k", "long")[1]) for k in (1, 2)]
-    assert parts[0] | parts[1] == {"test_long", "test_longer"} and not parts[0] & parts[1]
+    assert parts[0] | parts[1] == {"test_long", "test_longer"}
+    assert not parts[0] & parts[1]
 
 
 @pytest.mark.parametrize("text", ["0/2", "3/2", "half"])
@@ -133,7 +135,8 @@ def test_named_long_tests_run(suite):
 def test_slow_unmarked_test_fails(suite, processes):
     output, figures = suite("-n", processes, "--all")
     seconds = {name: each["own"] + each["children"] for name, each in figures.items()}
-    assert seconds["test_first"] < 0.1 and 0.3 <= seconds["test_second"] < 0.6
+    assert seconds["test_first"] < 0.1
+    assert 0.3 <= seconds["test_second"] < 0.6
     assert figures["test_program"]["children"] >= 0.3 > figures["test_program"]["own"]
     shared = {each["name"]: each["own"] for each in figures["test_first"]["shared"]}
     assert shared["shared of test_them.py"] >= 0.3
@@ -146,7 +149,8 @@ def test_slow_unmarked_test_fails(suite, processes):
         ),
         output,
     )
-    assert "@pytest.mark.long" in output and "test_long took" not in output
+    assert "@pytest.mark.long" in output
+    assert "test_long took" not in output
 
 
 def test_slightly_slow_test_is_listed(suite, tmp_path):

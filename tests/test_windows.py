@@ -69,7 +69,8 @@ def test_console_with_few_characters(arguments):
                 output += part
     os.close(console)
     assert process.returncode == 0
-    assert "\\u" not in output.decode("cp1252") and "Traceback" not in output.decode("cp1252")
+    assert "\\u" not in output.decode("cp1252")
+    assert "Traceback" not in output.decode("cp1252")
 
 
 def opened_files(folder: Path) -> set[str]:

@@ -127,7 +127,8 @@ def test_line_numbers_span_chunks(run):
     reason = TOO_LONG.replace("32", "24")
     arguments = ["translate", SMALL, UNSPLIT, "--beam-size", 1]
     found = run(*arguments, "--on-error", "skip", stdin=b"\n".join(lines))
-    assert found[0] == 0 and found[1].count("\n") == 4498
+    assert found[0] == 0
+    assert found[1].count("\n") == 4498
     assert found[2] == reports("standard input", {2501: NUL, 4005: reason}, "4,500", "left out")
     lines[2500] = b"two"
     status, out, error = run(*arguments, stdin=b"\n".join(lines))
@@ -206,16 +207,16 @@ def test_bad_argument_has_its_number(run, model):
 
 def test_bad_prefix_stops_despite_skip(run):
     status, out, error = run("translate", SMALL, "one", "--prefix", "\udcff", "--on-error", "skip")
-    assert (status, out) == (1, "") and error.startswith(
-        "error: --prefix: expected text, got the character U+DCFF"
-    )
+    assert (status, out) == (1, "")
+    assert error.startswith("error: --prefix: expected text, got the character U+DCFF")
 
 
 @pytest.mark.parametrize("kind", ["bundle", "saved_model", "onnx"])
 def test_bad_lines_have_no_label(run, classifiers, kind):
     arguments = ["classify", classifiers[kind], "--on-error"]
     skipped = run(*arguments, "skip", stdin=GIVEN)
-    assert skipped[0] == 0 and skipped[2] == reports("standard input", BAD, 7, "left out")
+    assert skipped[0] == 0
+    assert skipped[2] == reports("standard input", BAD, 7, "left out")
     labels = skipped[1].split("\n")
     assert run(*arguments, "blank", stdin=GIVEN)[1].split("\n") == [
         labels[0],
@@ -225,7 +226,8 @@ def test_bad_lines_have_no_label(run, classifiers, kind):
     ]
     status, out, _ = run(*arguments, "blank", "--json", stdin=GIVEN)
     records = [json.loads(line) for line in out.splitlines()]
-    assert status == 0 and [record.get("text") for record in records] == [
+    assert status == 0
+    assert [record.get("text") for record in records] == [
         "seven",
         None,
         "",
@@ -395,7 +397,8 @@ def test_full_disk_keeps_written_lines(run, small_disk):
         f"{small_disk}/out.txt.partial has the {kept:,} finished lines; {small_disk}/out.txt was "
         "not written. --resume"
     )
-    assert kept % processing.CHUNK == 0 and re.search(r"after line [24],000 of the input\.$", told)
+    assert kept % processing.CHUNK == 0
+    assert re.search(r"after line [24],000 of the input\.$", told)
     assert line == (
         "error: [Errno 28] No space left on device; free some space on the output's disk, and "
         "run the command again"

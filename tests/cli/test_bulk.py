@@ -89,16 +89,18 @@ def test_killed_run_resumes_exactly(run, tmp_path, name):
                 time.sleep(0.001)
             time.sleep(chance.uniform(0, 0.05))
             process.send_signal(signal.SIGKILL)
-        assert process.returncode == -signal.SIGKILL and not output.exists()
+        assert process.returncode == -signal.SIGKILL
+        assert not output.exists()
         done = record(output)["lines"]
-        assert done and done % 2000 == 0
+        assert done
+        assert done % 2000 == 0
     with output.with_name(f"{output.name}.partial").open("ab") as file:
         file.write(b"torn")
     status, _, error = run("translate", SMALL, *options, "--output", output, "--resume")
-    assert status == 0 and error.endswith(
-        "5 of 9,000 lines could not be processed and were left blank.\n"
-    )
-    assert output.read_bytes() == whole.read_bytes() and len(texts_of(output)) == 9000
+    assert status == 0
+    assert error.endswith("5 of 9,000 lines could not be processed and were left blank.\n")
+    assert output.read_bytes() == whole.read_bytes()
+    assert len(texts_of(output)) == 9000
     assert Path(f"{output}.errors.jsonl").read_bytes() == Path(f"{whole}.errors.jsonl").read_bytes()
     kinds = [source, whole, output, *(Path(f"{path}.errors.jsonl") for path in (whole, output))]
     assert sorted(tmp_path.iterdir()) == sorted(kinds)
@@ -118,11 +120,10 @@ def interrupted(run, tmp_path):
     source.write_text("\n".join(lines) + "\n")
     options = ["--input", source, "--output", output, *FAST]
     status, _, error = run("translate", SMALL, *options)
-    assert status == 1 and f"{output}.partial has the 2,500 finished lines" in error
-    assert (
-        "--resume continues after line 2,000 of the input.\n" in error
-        and record(output)["lines"] == 2000
-    )
+    assert status == 1
+    assert f"{output}.partial has the 2,500 finished lines" in error
+    assert "--resume continues after line 2,000 of the input.\n" in error
+    assert record(output)["lines"] == 2000
     return source, output, options
 
 
@@ -142,10 +143,8 @@ def test_resume_can_skip_the_bad_line(run, interrupted, tmp_path):
         )[0]
         == 0
     )
-    assert (
-        output.read_bytes() == (tmp_path / "whole.gz").read_bytes()
-        and len(texts_of(output)) == 2999
-    )
+    assert output.read_bytes() == (tmp_path / "whole.gz").read_bytes()
+    assert len(texts_of(output)) == 2999
 
 
 def test_resume_takes_corrected_input(run, interrupted):
@@ -185,7 +184,8 @@ def test_force_restarts_the_run(run, interrupted):
     source, output, options = interrupted
     source.write_text("six\n")
     assert run("translate", SMALL, *options, "--force") == (0, "", "")
-    assert len(texts_of(output)) == 1 and sorted(output.parent.iterdir()) == [source, output]
+    assert len(texts_of(output)) == 1
+    assert sorted(output.parent.iterdir()) == [source, output]
 
 
 def test_existing_output_is_kept(run, tmp_path, exported):
@@ -202,7 +202,8 @@ def test_existing_output_is_kept(run, tmp_path, exported):
     }
     for name, arguments in files.items():
         status, out, error = run(name, SMALL, *arguments, "--output", output)
-        assert (status, out) == (1, "") and error.startswith(
+        assert (status, out) == (1, "")
+        assert error.startswith(
             f"error: --output: expected a new file, got {output}, which exists; give "
         )
         assert output.read_text() == "old\n"
@@ -218,8 +219,10 @@ def test_dangling_link_is_kept(run, tmp_path):
     (tmp_path / "in.txt").write_text("one\n")
     options = ["--input", tmp_path / "in.txt", "--output", output]
     status, _, error = run("translate", SMALL, *options)
-    assert status == 1 and f"expected a new file, got {output}, which exists" in error
-    assert output.is_symlink() and not output.exists()
+    assert status == 1
+    assert f"expected a new file, got {output}, which exists" in error
+    assert output.is_symlink()
+    assert not output.exists()
 
 
 def test_score_reads_compressed_files(run, exported, tmp_path):
@@ -242,7 +245,8 @@ def test_score_reads_compressed_files(run, exported, tmp_path):
     out = run(
         "score", exported / "score.onnx", "--source", tmp_path / "en", "--target", tmp_path / "de"
     )[1]
-    assert texts_of(tmp_path / "scores.gz") == out.splitlines() and len(out.splitlines()) == 2
+    assert texts_of(tmp_path / "scores.gz") == out.splitlines()
+    assert len(out.splitlines()) == 2
 
 
 def test_resume_needs_files(run, tmp_path):
@@ -365,14 +369,14 @@ def test_terminal_shows_progress(tmp_path):
         "--output",
     ]
     status, shown = on_terminal(*options, tmp_path / "out.gz")
-    assert status == 0 and f"{tmp_path}/in.gz:1501: expected at most 24 tokens" in "".join(
-        shown.split("\r\n")
-    )
+    assert status == 0
+    assert f"{tmp_path}/in.gz:1501: expected at most 24 tokens" in "".join(shown.split("\r\n"))
     counts = [
         int(count)
         for count in re.findall(r"(\d+)/20000 lines  [\d,.]+ lines/s, 0:\d\d:\d\d left", shown)
     ]
-    assert counts == sorted(counts) and 0 < counts[0] < counts[-1] == 20_000
+    assert counts == sorted(counts)
+    assert 0 < counts[0] < counts[-1] == 20_000
     assert "lines/s" not in on_terminal(*options, tmp_path / "quiet.gz", "--quiet")[1]
     assert (tmp_path / "out.gz").read_bytes() == (tmp_path / "quiet.gz").read_bytes()
 

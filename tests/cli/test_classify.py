@@ -95,7 +95,8 @@ def test_json_has_all_probabilities(classify, model, classifier):
     status, out, _ = classify(model, "sieben", "forty-two", "--json")
     records = [json.loads(line) for line in out.splitlines()]
     expected = classifier.classify(["sieben", "forty-two"])
-    assert status == 0 and [(r["text"], r["label"]) for r in records] == [
+    assert status == 0
+    assert [(r["text"], r["label"]) for r in records] == [
         ("sieben", "German"),
         ("forty-two", "English"),
     ]
@@ -122,4 +123,6 @@ def test_onnx_needs_no_tensorflow(paths):
 
 def test_a_translator_is_refused(classify, exported):
     status, out, error = classify(exported / "translate.onnx", "seven")
-    assert (status, out) == (1, "") and error.startswith("error: ") and error.count("\n") == 1
+    assert (status, out) == (1, "")
+    assert error.startswith("error: ")
+    assert error.count("\n") == 1

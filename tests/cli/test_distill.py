@@ -53,10 +53,8 @@ def test_distill_command_trains_student(run, bundle, exported, recipe, tmp_path)
         "distill", exported / "translate.onnx", tmp_path / "both", *options, "--beam-size", 2
     )
     assert (status, error) == (0, "")
-    assert (
-        "teachers: 20 pairs are translated" in out
-        and out.splitlines()[-1] == f"bundle: {tmp_path / 'student'}"
-    )
+    assert "teachers: 20 pairs are translated" in out
+    assert out.splitlines()[-1] == f"bundle: {tmp_path / 'student'}"
     assert run("translate", tmp_path / "student", "seven")[0] == 0
 
 
@@ -106,7 +104,8 @@ def test_json_results_are_one_object(run, bundle, exported, recipe, tmp_path):
     (tmp_path / "mine.toml").write_text(recipe.replace(epochs=1, **SMALL).to_toml())
     student = ["--recipe", tmp_path / "mine.toml", "--out", tmp_path / "student", "--beam-size", 1]
     status, out, error = run("distill", exported / "translate.onnx", *student, "--json", "--quiet")
-    assert (status, error) == (0, "") and json.loads(out)["bundle"] == str(tmp_path / "student")
+    assert (status, error) == (0, "")
+    assert json.loads(out)["bundle"] == str(tmp_path / "student")
     status, out, error = run("ensemble", bundle, bundle, "--out", tmp_path / "both", "--json")
     assert (status, json.loads(out), error) == (
         0,
@@ -140,7 +139,8 @@ def test_ensemble_errors_are_one_line(run, bundle, tmp_path, arguments, problem)
         "ensemble", *[text.format(bundle=bundle, tmp=tmp_path) for text in arguments]
     )
     assert (status, out) == (1, "")
-    assert len(error.splitlines()) == 1 and problem.format(tmp=tmp_path) in error
+    assert len(error.splitlines()) == 1
+    assert problem.format(tmp=tmp_path) in error
     assert not (tmp_path / "new").exists()
 
 
@@ -176,5 +176,7 @@ def test_distill_errors_are_one_line(run, bundle, tmp_path, arguments, problem):
         "distill", *[text.format(bundle=bundle, tmp=tmp_path) for text in arguments]
     )
     assert (status, out) == (1, "")
-    assert len(error.splitlines()) == 1 and problem.format(tmp=tmp_path) in error
-    assert not (tmp_path / "new").exists() and not (tmp_path / "new.distilled").exists()
+    assert len(error.splitlines()) == 1
+    assert problem.format(tmp=tmp_path) in error
+    assert not (tmp_path / "new").exists()
+    assert not (tmp_path / "new.distilled").exists()

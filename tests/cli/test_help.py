@@ -32,7 +32,8 @@ def test_help_pages_fit_the_terminal(run, monkeypatch, width, name):
         line for line in out.splitlines() if len(line) > width
     ]
     assert re.match(rf"Usage: .*tfk-transformer {name}", out)
-    assert "\nExamples\n" in out and f"  tfk-transformer {name}" in out.partition("\nExamples\n")[2]
+    assert "\nExamples\n" in out
+    assert f"  tfk-transformer {name}" in out.partition("\nExamples\n")[2]
     assert not re.search(r"<\w+>|\.{4}|\[\[|[{}]|…", out)
 
 

@@ -43,17 +43,20 @@ def test_text_with_line_ends_is_one_line(run, model):
 def test_settings_are_search_settings(run, model, name):
     status, out, error = run("translate", model, "seven", "--setting", name)
     assert (status, out) == (1, "")
-    assert error.startswith("error: settings: ") and name.partition("=")[0] in error
+    assert error.startswith("error: settings: ")
+    assert name.partition("=")[0] in error
 
 
 def test_unknown_language_is_refused(run, model):
     status, out, error = run("translate", model, "seven", "--language", "xx")
-    assert (status, out) == (1, "") and error.startswith("error: --language: expected an ISO 639")
+    assert (status, out) == (1, "")
+    assert error.startswith("error: --language: expected an ISO 639")
 
 
 def test_json_has_sentences_and_kept_characters(run, model):
     values = json.loads(run("translate", model, "--json", PARAGRAPH)[1])
-    assert values["source"] == PARAGRAPH and values["translation"] == TRANSLATED_PARAGRAPH
+    assert values["source"] == PARAGRAPH
+    assert values["translation"] == TRANSLATED_PARAGRAPH
     assert [sentence["translation"] for sentence in values["sentences"]] == [
         "zweiundvierzig.",
         "sieben!",
@@ -93,9 +96,12 @@ def test_search_settings_by_name(run, model):
         "--setting",
         "length_penalty=0.5",
     )
-    assert status == 0 and out != "zweiundvierzig\n"
+    assert status == 0
+    assert out != "zweiundvierzig\n"
     status, _, error = run("translate", model, "one", "--setting", "top_p=2")
-    assert status == 1 and error.startswith("error: ") and "top_p: " in error
+    assert status == 1
+    assert error.startswith("error: ")
+    assert "top_p: " in error
 
 
 def test_stdin_lines_keep_their_order(run, model):
@@ -158,7 +164,8 @@ def test_json_scores_all_hypotheses(run, exported):
     )
     assert [hypothesis["text"] for hypothesis in first["hypotheses"]][0] == "zweiundvierzig"
     assert first["hypotheses"][0]["score"] > first["hypotheses"][1]["score"]
-    assert list(second) == ["error"] and "expected at most 32 tokens" in second["error"]
+    assert list(second) == ["error"]
+    assert "expected at most 32 tokens" in second["error"]
 
 
 def test_beam_size_setting_applies(run, exported, recipe):
@@ -169,13 +176,15 @@ def test_beam_size_setting_applies(run, exported, recipe):
         ["--beam-size", 1, "--setting", "beam_size=1"],
     ):
         status, out, _ = run(*arguments, *given)
-        assert status == 0 and json.loads(out)["beam_size"] == 1
+        assert status == 0
+        assert json.loads(out)["beam_size"] == 1
     assert json.loads(run(*arguments)[1])["beam_size"] == 4
 
 
 def test_prefix_starts_translations(run, model):
     status, out, _ = run("translate", model, "forty-two", "seven", "--prefix", "drei")
-    assert status == 0 and [line[:4] for line in out.splitlines()] == ["drei", "drei"]
+    assert status == 0
+    assert [line[:4] for line in out.splitlines()] == ["drei", "drei"]
 
 
 @pytest.mark.parametrize("kind", ["bundle", "saved_model", "score.onnx"])
@@ -257,7 +266,8 @@ def test_int8_claims_no_equal_ids(run, bundle, tmp_path):
     assert status == 0
     assert "the same ids" not in out
     figures = json.loads((tmp_path / "out" / "parity.json").read_text())
-    assert "ids" not in figures and figures["sentences"] == 128
+    assert "ids" not in figures
+    assert figures["sentences"] == 128
     agreement = f"{figures['onnx_int8']['bleu_with_the_model']:.1f}"
     assert (
         f"Checked: onnx_int8: a BLEU over characters of {agreement} with the Keras model's "
@@ -340,8 +350,11 @@ def test_trained_bundle_translates(run, recipe, tmp_path):
         bundle,
         *arguments,
     )
-    assert status == 0 and out.splitlines()[-1] == f"bundle: {bundle}"
-    assert "train: 200 pairs" in out and "validation: 200 pairs" in out and "80 subwords" in out
+    assert status == 0
+    assert out.splitlines()[-1] == f"bundle: {bundle}"
+    assert "train: 200 pairs" in out
+    assert "validation: 200 pairs" in out
+    assert "80 subwords" in out
     assert run("translate", bundle, "one")[0] == 0
 
 
@@ -441,10 +454,8 @@ def test_stopped_training_resumes(recipe, tmp_path, stop):
         [*command, "--epochs", str(whole + 2), "--resume"], capture_output=True, text=True
     )
     assert resumed.returncode == 0, resumed.stderr
-    assert (
-        f"resumed after epoch {whole}\n" in resumed.stdout
-        and f"epoch {whole}/" not in resumed.stdout
-    )
+    assert f"resumed after epoch {whole}\n" in resumed.stdout
+    assert f"epoch {whole}/" not in resumed.stdout
     assert f"epoch {whole + 1}/{whole + 2}: " in resumed.stdout
     history = json.loads((tmp_path / "b" / "history.json").read_text())
     assert history["epoch"] == list(range(1, whole + 3))
@@ -625,7 +636,8 @@ def test_bad_input_leaves_no_files(
     status, out, error = run(*(argument.format(**names) for argument in arguments))
     assert status == 1
     assert out == ""
-    assert error.count("\n") == 1 and error.startswith("error: ")
+    assert error.count("\n") == 1
+    assert error.startswith("error: ")
     for name in ("tmp", "one", "two"):
         message = message.replace(f"{{{name}}}", re.escape(str(names[name])))
     assert re.search(message, error)
@@ -634,7 +646,8 @@ def test_bad_input_leaves_no_files(
 
 def test_usage_error_exits_with_2(run):
     status, _, error = run("translate")
-    assert status == 2 and "Missing argument 'MODEL'" in error
+    assert status == 2
+    assert "Missing argument 'MODEL'" in error
 
 
 def test_version_is_printed(run):
@@ -685,7 +698,8 @@ except SystemExit:
 def test_every_command_has_help(run):
     for name in itertools.chain(*cli.COMMANDS.values()):
         status, out, error = run(name, "--help")
-        assert (status, error) == (0, "") and re.search(f"Usage: .*tfk-transformer {name} ", out)
+        assert (status, error) == (0, "")
+        assert re.search(f"Usage: .*tfk-transformer {name} ", out)
 
 
 def test_setting_names_are_complete():
@@ -817,7 +831,8 @@ def test_errors_precede_tensorflow(tmp_path, arguments, message):
     ]
     done = subprocess.run(command, capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr.startswith("error: ") and done.stderr.count("\n") == 1
+    assert done.stderr.startswith("error: ")
+    assert done.stderr.count("\n") == 1
     assert re.search(message.replace("{tmp}", re.escape(str(tmp_path))), done.stderr), done.stderr
     assert list(tmp_path.iterdir()) == []
 

@@ -33,9 +33,8 @@ def test_attention_labels_both_sides(texts, exported):
         "token predicted",
         "attention weight",
     } <= set(found)
-    assert {"forty", "two", "und", "&lt;/s&gt;"} & set(found) and not any(
-        "▁" in text for text in found
-    )
+    assert {"forty", "two", "und", "&lt;/s&gt;"} & set(found)
+    assert not any("▁" in text for text in found)
     assert note == (
         "note: Exported files hold the attention to the source only; a bundle shows that of "
         "encoder and decoder, too.\n"
@@ -46,9 +45,8 @@ def test_bundle_plots_self_attention(texts, bundle):
     found, note = texts(
         "attention", bundle, "forty-two", "--translation", "zwei", "--kind", "decoder", "--head", -1
     )
-    assert {"decoder, to the tokens before: layer 2 of 2", "head 4", "&lt;s&gt;"} <= set(
-        found
-    ) and "head 1" not in found
+    assert {"decoder, to the tokens before: layer 2 of 2", "head 4", "&lt;s&gt;"} <= set(found)
+    assert "head 1" not in found
     assert note == ""
 
 
@@ -61,7 +59,9 @@ def test_attention_writes_html_page(run, exported, tmp_path):
         "--out",
         tmp_path / "page.html",
     )
-    assert (status, out) == (0, "") and error.startswith("note: ") and error.count("\n") == 1
+    assert (status, out) == (0, "")
+    assert error.startswith("note: ")
+    assert error.count("\n") == 1
     page = (tmp_path / "page.html").read_text(encoding="utf-8")
     data = json.loads(re.search(r'id="data">(.*?)</script>', page)[1])
     assert (data["source"], data["translation"], len(data["kinds"])) == (
@@ -103,7 +103,8 @@ def test_strange_history_is_refused(run, tmp_path):
     (tmp_path / "config.json").write_text("{}")
     (tmp_path / "history.json").write_text('{"loss": [3.0], "val_bleu": 5.0}')
     status, _, error = run("plot", "training", tmp_path, "--out", tmp_path / "a.svg")
-    assert status == 1 and "history.json does not have a list of numbers for each" in error
+    assert status == 1
+    assert "history.json does not have a list of numbers for each" in error
 
 
 def test_schedule_length_from_recipe(texts, run, tmp_path):
@@ -116,14 +117,11 @@ def test_schedule_length_from_recipe(texts, run, tmp_path):
     assert {"mine", "training step", "learning rate", "300"} <= set(found)
     recipe.write_text('data = "numbers:en-de"\nschedule = "cosine"\n')
     status, _, error = run("plot", "schedule", recipe, "--out", tmp_path / "b.svg")
+    assert status == 1
     assert (
-        status == 1
-        and (
-            "--steps: expected the number of training steps, got none; the schedule 'cosine' of "
-            "mine depends on it"
-        )
-        in error
-    )
+        "--steps: expected the number of training steps, got none; the schedule 'cosine' of "
+        "mine depends on it"
+    ) in error
 
 
 def test_positions_and_model_plots(texts, bundle):
@@ -135,10 +133,8 @@ def test_positions_and_model_plots(texts, bundle):
     } <= set(texts("positions", bundle)[0])
     found, _ = texts("model", bundle)
     metrics = json.loads((bundle / "metrics.json").read_text())
-    assert (
-        f"Transformer: {metrics['parameters']:,} parameters" in found
-        and "encoder layers 1 to 2, each" in found
-    )
+    assert f"Transformer: {metrics['parameters']:,} parameters" in found
+    assert "encoder layers 1 to 2, each" in found
 
 
 @pytest.mark.parametrize(
@@ -181,7 +177,8 @@ def test_bad_input_leaves_no_files(run, bundle, tmp_path, arguments, message):
     status, out, error = run(
         "plot", *(argument.format(bundle=bundle, tmp=tmp_path) for argument in arguments)
     )
-    assert (status, out, error.count("\n")) == (1, "", 1) and re.search(f"^error: {message}", error)
+    assert (status, out, error.count("\n")) == (1, "", 1)
+    assert re.search(f"^error: {message}", error)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["folder.png", "there.png"]
 
 

@@ -31,7 +31,8 @@ def test_new_project_trains(run, tmp_path, monkeypatch):
     assert (status, error) == (
         0,
         "",
-    ) and f"cd {tmp_path / 'project'} && tfk-transformer train recipe.toml --out bundle" in out
+    )
+    assert f"cd {tmp_path / 'project'} && tfk-transformer train recipe.toml --out bundle" in out
     monkeypatch.chdir(tmp_path / "project")
     assert sorted(path.name for path in Path().rglob("*") if path.is_file()) == sorted(
         [
@@ -46,7 +47,8 @@ def test_new_project_trains(run, tmp_path, monkeypatch):
         ]
     )
     status, out, error = run("train", "recipe.toml", "--out", "bundle", "--epochs", 1, *SMALL)
-    assert (status, error) == (0, "") and "train: 900 pairs" in out
+    assert (status, error) == (0, "")
+    assert "train: 900 pairs" in out
     figures = json.loads(
         run("evaluate", "bundle", "--data", "folder:data:en-de", "--beam-size", 1, "--json")[1]
     )
@@ -74,9 +76,8 @@ def test_readme_commands_parse():
 
 def test_new_refuses_existing_folder(run, tmp_path):
     status, _, error = run("new", tmp_path)
-    assert status == 1 and error.startswith(
-        f"error: DIR: expected a new folder, got {tmp_path}, which exists"
-    )
+    assert status == 1
+    assert error.startswith(f"error: DIR: expected a new folder, got {tmp_path}, which exists")
 
 
 def test_new_splits_share_no_sentence(run, tmp_path):
@@ -99,10 +100,8 @@ def test_doctor_reports_packages():
     assert found["versions"]["tfk-transformer"] == tfk.__version__
     assert found["versions"]["python"].startswith(platform.python_version())
     assert found["loads"]["text operators of onnxruntime-extensions"] == "yes"
-    assert (
-        "CPUExecutionProvider" in found["loads"]["onnxruntime"]
-        and "CPU:0" in found["loads"]["TensorFlow"]
-    )
+    assert "CPUExecutionProvider" in found["loads"]["onnxruntime"]
+    assert "CPU:0" in found["loads"]["TensorFlow"]
     assert found["loads"]["TensorFlow Text, for SavedModels"] == "yes"
     assert found["extras"]["tensorflow"] == "installed"
     assert set(found["machine"]) == {"system", "processor", "instructions", "memory", "disk"}

@@ -21,7 +21,8 @@ def test_prompt_answers_each_sentence(exported):
     with_prompt.until("\r\n> ")
     with_prompt.type("seven\n")
     first, second = with_prompt.until("\r\n> ").splitlines()[1:3]
-    assert re.fullmatch(r" +-\d+\.\d{4}  sieben", first) and re.match(r" +-\d+\.\d{4}  ", second)
+    assert re.fullmatch(r" +-\d+\.\d{4}  sieben", first)
+    assert re.match(r" +-\d+\.\d{4}  ", second)
     with_prompt.type(":set beam=9\n")
     assert "error: settings: unknown name 'beam'. Did you mean 'beam_size'?" in with_prompt.until(
         "\r\n> "
@@ -49,11 +50,9 @@ def test_evaluate_file_has_result_only(exported, recipe, tmp_path):
     shown = Terminal(*arguments, "--verbose", output=tmp_path / "figures.json")
     status, seen = shown.end()
     assert status == 0
-    assert (
-        re.search(r"s  open .*translate\.onnx", seen)
-        and re.search(r"s  translate 200 sentences", seen)
-        and "200 of 200" in seen
-    )
+    assert re.search(r"s  open .*translate\.onnx", seen)
+    assert re.search(r"s  translate 200 sentences", seen)
+    assert "200 of 200" in seen
     assert json.loads((tmp_path / "figures.json").read_text())["sentences"] == 200
     quiet = Terminal(*arguments, "--quiet", output=tmp_path / "again.json")
     assert quiet.end() == (0, "")
@@ -71,7 +70,8 @@ def test_progress_bar_counts_lines(exported, tmp_path):
         tmp_path / "in.txt",
     ]
     status, seen = Terminal(*arguments, "--output", tmp_path / "scores").end()
-    assert status == 0 and "200/200 lines" in " ".join(seen.split())
+    assert status == 0
+    assert "200/200 lines" in " ".join(seen.split())
     assert len((tmp_path / "scores").read_text().splitlines()) == 200
 
 
@@ -100,7 +100,8 @@ def test_json_training_prints_epochs(recipe, tmp_path):
         "--json",
         output=tmp_path / "metrics.json",
     )
-    assert "epoch 1/1: loss" in shown.end()[1] and "━" not in shown.seen
+    assert "epoch 1/1: loss" in shown.end()[1]
+    assert "━" not in shown.seen
     assert json.loads((tmp_path / "metrics.json").read_text())["epoch"] == 1
 
 
@@ -109,6 +110,7 @@ def test_ensemble_shows_its_steps(bundle, tmp_path):
     status, seen = Terminal(
         "ensemble", bundle, bundle, "--out", tmp_path / "both", "--verbose"
     ).end()
-    assert status == 0 and all(
+    assert status == 0
+    assert all(
         re.search(rf"s  {step}", seen) for step in ("load TensorFlow", "open .*", "write .*both")
     )

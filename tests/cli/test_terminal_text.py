@@ -49,15 +49,19 @@ def test_errors_have_no_controls(run, monkeypatch, arguments):
     monkeypatch.setenv("FORCE_COLOR", "1")  # Rich's own styles stay
     name = f"{RED}[bold]:bug:"
     status, out, error = run(*(str(argument).format(name=name) for argument in arguments))
-    assert status in (1, 2) and out == ""
-    assert RED not in error and r"\x1b[31m[bold]:bug:" in error
+    assert status in (1, 2)
+    assert out == ""
+    assert RED not in error
+    assert r"\x1b[31m[bold]:bug:" in error
 
 
 def test_bad_line_reports_are_escaped(run, tmp_path):
     file = tmp_path / RED
     file.write_bytes(b"one\n\xff\n")
     status, _, error = run("translate", SMALL, "--input", file, "--on-error", "skip")
-    assert status == 0 and RED not in error and r"/\x1b[31m:2:" in error
+    assert status == 0
+    assert RED not in error
+    assert r"/\x1b[31m:2:" in error
 
 
 def test_unexpected_errors_are_escaped(capsys):
@@ -70,7 +74,9 @@ def test_tables_have_no_controls(run, monkeypatch, tmp_path):
     model = tmp_path / f"{RED}:bug:.onnx"
     shutil.copyfile(SMALL, model)
     status, out, _ = run("inspect", model)
-    assert status == 0 and RED not in out and out.count(r"\x1b[31m:bug:.onnx") == 2
+    assert status == 0
+    assert RED not in out
+    assert out.count(r"\x1b[31m:bug:.onnx") == 2
 
 
 def test_terminal_shows_escaped_texts(run, monkeypatch):

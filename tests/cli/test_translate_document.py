@@ -35,7 +35,8 @@ def test_document_to_file_and_json(run, model, text, tmp_path):
     assert run(*arguments, "--output", tmp_path / "out.txt") == (0, "", "")
     written = (tmp_path / "out.txt").read_bytes().decode()
     record = json.loads(run(*arguments, "--json")[1])
-    assert written == "\ufeff" + record["text"] and written.count("\r\n") == 3
+    assert written == "\ufeff" + record["text"]
+    assert written.count("\r\n") == 3
     assert [sentence["source"] for sentence in record["sentences"]] == [
         "Seven.",
         "Nine!",
@@ -56,16 +57,19 @@ def test_format_overrides_the_suffix(run, exported, tmp_path):
     assert expected == (0, "<p>sieben</p>", "")
     assert run("translate-document", model, tmp_path / "page", "--format", "html") == expected
     status, _, error = run("translate-document", model, tmp_path / "page", "--format", "pdf")
-    assert status == 2 and "'pdf' is not one of" in error
+    assert status == 2
+    assert "'pdf' is not one of" in error
 
 
 def test_attention_layer_is_checked(run, exported, tmp_path):
     (tmp_path / "in.md").write_text("One *hundred* two")
     arguments = ["translate-document", exported / "translate.onnx", tmp_path / "in.md"]
     status, out, _ = run(*arguments, "--attention-layer", -1)
-    assert status == 0 and out.count("*") == 2
+    assert status == 0
+    assert out.count("*") == 2
     status, _, error = run(*arguments, "--attention-layer", 9)
-    assert status == 1 and error.startswith("error: attention_layer: expected a number from ")
+    assert status == 1
+    assert error.startswith("error: attention_layer: expected a number from ")
 
 
 @pytest.mark.parametrize(
@@ -126,7 +130,8 @@ def test_several_documents_go_to_a_folder(run, exported, tmp_path):
     texts = [(tmp_path / "de" / file.name).read_text() for file in files]
     assert texts == ["# sieben", "<p>neun</p>"]
     status, _, error = run(*arguments, "--output", tmp_path / "de")
-    assert status == 1 and f"got {tmp_path / 'de' / 'a.md'}, which exists" in error
+    assert status == 1
+    assert f"got {tmp_path / 'de' / 'a.md'}, which exists" in error
 
 
 def test_several_documents_need_a_folder(run, bundle, tmp_path):

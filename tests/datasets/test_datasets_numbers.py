@@ -63,9 +63,8 @@ def test_held_out_numbers_are_unique():
     )
     assert len({*validation, *test}) == 2_000
     assert not {*validation, *test} & set(train)
-    assert (
-        min(train) == 0 and max(max(numbers) for numbers in (train, validation, test)) < 1_000_000
-    )
+    assert min(train) == 0
+    assert max(max(numbers) for numbers in (train, validation, test)) < 1_000_000
 
 
 def by_digits(numbers):

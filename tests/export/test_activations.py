@@ -52,7 +52,8 @@ def with_activation(translator, activation):
 def test_translator_exports_exactly(small, tmp_path, activation):
     formats = ["saved_model", "onnx", "onnx_steps"]
     figures = export(with_activation(small, activation), tmp_path / "out", formats)
-    assert set(formats) <= set(figures) and figures["ids"] == "equal"
+    assert set(formats) <= set(figures)
+    assert figures["ids"] == "equal"
     assert max(figures[name]["largest_score_difference"] for name in ("saved_model", "onnx")) < 1e-4
 
 
@@ -63,7 +64,8 @@ def test_t5_layers_export_exactly(small, tmp_path, options):
     translator = of_transformer(small.source_tokenizer, **{**options, **sizes})
     formats = ["saved_model", "onnx", "onnx_steps"]
     figures = export(translator, tmp_path / "out", formats)
-    assert set(formats) <= set(figures) and figures["ids"] == "equal"
+    assert set(formats) <= set(figures)
+    assert figures["ids"] == "equal"
     assert max(figures[name]["largest_score_difference"] for name in ("saved_model", "onnx")) < 1e-4
 
 

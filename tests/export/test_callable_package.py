@@ -139,7 +139,8 @@ def type_errors(sources):
 
 
 def test_types_accept_right_arguments(type_errors):
-    assert min(type_errors) > len(USE.rstrip().splitlines()) and len(type_errors) == len(WRONG)
+    assert min(type_errors) > len(USE.rstrip().splitlines())
+    assert len(type_errors) == len(WRONG)
 
 
 @pytest.mark.parametrize("use", WRONG)
@@ -213,6 +214,5 @@ def test_every_format_has_a_writer():
 
 
 def test_parity_error_is_value_error():
-    assert tfk_transformer.ParityError is parity.ParityError and issubclass(
-        parity.ParityError, ValueError
-    )
+    assert tfk_transformer.ParityError is parity.ParityError
+    assert issubclass(parity.ParityError, ValueError)

@@ -86,7 +86,8 @@ def test_confidence_needs_scores_with_the_same_meaning(calibrated, kind):
     assert all(confidences(model, beam_size=1))
     assert confidences(model, length_penalty=0.0) == [None] * 4
     prefixed = confidences(model, prefixes=["zwei", None, None, None])
-    assert prefixed[0] is None and all(prefixed[1:])
+    assert prefixed[0] is None
+    assert all(prefixed[1:])
 
 
 def test_glossary_s_changes_have_no_confidence(confident):
@@ -99,7 +100,8 @@ def test_glossary_s_changes_have_no_confidence(confident):
 def test_text_is_as_sure_as_its_least_sure_sentence(confident):
     (text,) = confident.translate([PARAGRAPH])
     by_sentence = [sentence.confidence for sentence in text.sentences]
-    assert len(by_sentence) == 5 and all(by_sentence)
+    assert len(by_sentence) == 5
+    assert all(by_sentence)
     assert text.confidence == min(by_sentence)
     unread, blank = confident.translate(["42 😀!", " "])  # stays unchanged; is blank
     assert (unread.text, unread.confidence, blank.confidence) == ("42 😀!", None, None)

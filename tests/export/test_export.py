@@ -104,7 +104,8 @@ def test_one_session_per_batch_kind(exported):
         False,
         True,
     ]
-    assert file.session(1, small=True) is small and file.session(2, small=False) is not large
+    assert file.session(1, small=True) is small
+    assert file.session(2, small=False) is not large
     assert large.get_session_options().intra_op_num_threads == 1
 
 
@@ -236,7 +237,8 @@ def test_generate_on_stock_onnxruntime(exported, translator):
     session = open_session(exported / "generate.onnx")
     source = parity.probe_ids(["forty-two", "seven"], translator.source_tokenizer, 32)
     ids, scores = session.run(["ids", "scores"], {"source_ids": source})
-    assert ids.dtype == np.int32 and ids.shape[:2] == scores.shape == (2, 1)
+    assert ids.dtype == np.int32
+    assert ids.shape[:2] == scores.shape == (2, 1)
     assert translator.target_tokenizer.decode(ids[:, 0]) == ["zweiundvierzig", "sieben"]
     settings = {value.name for value in session.get_overridable_initializers()}
     assert {"beam_size", "n_best", "length_penalty", "max_length"} <= settings
@@ -282,13 +284,16 @@ def test_metadata_has_config_and_parity(exported, translator):
 
 def test_parity_json_is_written(exported):
     figures = json.loads((exported / "parity.json").read_text())
-    assert figures["sentences"] >= 100 and figures["ids"] == "equal"
+    assert figures["sentences"] >= 100
+    assert figures["ids"] == "equal"
     assert {"saved_model", "onnx"} <= set(figures)
 
 
 def test_missing_probes_are_generated(translator):
     texts = parity.probe_texts(["seven"], translator.source_tokenizer)
-    assert len(texts) == 100 and texts[0] == "seven" and all(texts)
+    assert len(texts) == 100
+    assert texts[0] == "seven"
+    assert all(texts)
 
 
 def test_differing_file_is_not_written(translator, tmp_path, monkeypatch):
@@ -407,7 +412,8 @@ def test_long_probes_compare_by_ids(tmp_path):
             tmp_path / name,
             ["onnx"],
         )
-        assert figures["ids"] == "equal" and figures["sentences"] == 100
+        assert figures["ids"] == "equal"
+        assert figures["sentences"] == 100
 
 
 def test_large_model_fewer_beam_probes(tmp_path, monkeypatch):
@@ -418,7 +424,8 @@ def test_large_model_fewer_beam_probes(tmp_path, monkeypatch):
         {"beam_size": 1, "probes": 100},
         {"probes": expected_results.BEAM_PROBES},
     ]
-    assert figures["ids"] == "equal" and figures["onnx"]["largest_score_difference"] < 1e-4
+    assert figures["ids"] == "equal"
+    assert figures["onnx"]["largest_score_difference"] < 1e-4
 
 
 @pytest.mark.parametrize(
@@ -434,15 +441,14 @@ def test_export_of_one_format(translator, tmp_path, formats, kept):
 def test_int8_files_agree_with_model(translator, exported, tmp_path):
     figures = export(translator, tmp_path / "out", ["onnx_int8"])
     int8 = figures["onnx_int8"]
-    assert (
-        int8["bleu_with_the_model"] >= parity.AGREEMENT
-        and int8["kept_float32"] == []
-        and int8["sentences"] >= 100
-    )
+    assert int8["bleu_with_the_model"] >= parity.AGREEMENT
+    assert int8["kept_float32"] == []
+    assert int8["sentences"] >= 100
     small, portable = tmp_path / "out" / "generate.int8.onnx", exported / "generate.onnx"
     assert small.stat().st_size < 0.6 * portable.stat().st_size
     opened = OnnxTranslator(tmp_path / "out" / "translate.int8.onnx")
-    assert opened.metadata["profile"] == "int8" and opened.metadata["parity"]
+    assert opened.metadata["profile"] == "int8"
+    assert opened.metadata["parity"]
     assert inspect(opened.runtime.path)["model_card"]["weights"] == "8-bit integers"
     expected = [translation.text for translation in translator.translate(TEXTS[:3])]
     assert [translation.text for translation in opened.translate(TEXTS[:3])] == expected

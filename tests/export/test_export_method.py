@@ -43,7 +43,8 @@ def test_export_arguments_match_keras():
 
 def test_translator_exports_one_onnx(small, tmp_path, capsys):
     figures = small.export(tmp_path / "made" / "model.onnx", format="onnx", verbose=True)
-    assert figures["ids"] == "equal" and figures["onnx"]["largest_score_difference"] < 1e-4
+    assert figures["ids"] == "equal"
+    assert figures["onnx"]["largest_score_difference"] < 1e-4
     assert (
         capsys.readouterr().out.splitlines()[-1]
         == f"Saved artifact at '{tmp_path / 'made' / 'model.onnx'}'."
@@ -65,18 +66,18 @@ def test_web_export_is_a_folder(small, tmp_path):
     except ValueError as error:
         pytest.skip(str(error))
     figures = small.export(tmp_path / "page", format="web")
-    assert figures["ids"] == "equal" and figures["web"]["largest_score_difference"] < 1e-4
-    assert [path.name for path in tmp_path.iterdir()] == ["page"] and (
-        tmp_path / "page" / "index.html"
-    ).is_file()
+    assert figures["ids"] == "equal"
+    assert figures["web"]["largest_score_difference"] < 1e-4
+    assert [path.name for path in tmp_path.iterdir()] == ["page"]
+    assert (tmp_path / "page" / "index.html").is_file()
 
 
 def test_classifier_default_saved_model(classifier, tmp_path, capsys):
     figures = classifier.export(tmp_path / "model")
-    assert figures["labels"] == "equal" and capsys.readouterr().out == ""
-    assert [path.name for path in tmp_path.iterdir()] == ["model"] and (
-        tmp_path / "model" / "saved_model.pb"
-    ).is_file()
+    assert figures["labels"] == "equal"
+    assert capsys.readouterr().out == ""
+    assert [path.name for path in tmp_path.iterdir()] == ["model"]
+    assert (tmp_path / "model" / "saved_model.pb").is_file()
     texts = ["seven", "forty-two"]
     found, expected = (each.classify(texts) for each in (load(tmp_path / "model"), classifier))
     assert [result.label for result in found] == [result.label for result in expected]
@@ -105,9 +106,8 @@ def test_bad_format_or_path_is_refused(small, classifier, tmp_path):
         ValueError, match="options that MarianMT of Hugging Face does not support: norm 'pre'"
     ):
         small.export(tmp_path / "model", "huggingface")
-    assert [path.name for path in tmp_path.iterdir()] == ["model.onnx"] and (
-        tmp_path / "model.onnx"
-    ).read_text() == "mine"
+    assert [path.name for path in tmp_path.iterdir()] == ["model.onnx"]
+    assert (tmp_path / "model.onnx").read_text() == "mine"
 
 
 def test_keras_names_cover_formats():

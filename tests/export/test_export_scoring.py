@@ -107,10 +107,8 @@ def test_score_ids_refuses_bad_shapes(scorers, exported):
     ):
         scorer.score_ids([4, 2], [[4, 2]])
     long = np.full((1, 33), 5)
-    assert (
-        np.isnan(scorer.score_ids(long, [[4, 2]])[1]).all()
-        and np.isnan(scorer.score_ids([[4, 2]], long)[0]).all()
-    )
+    assert np.isnan(scorer.score_ids(long, [[4, 2]])[1]).all()
+    assert np.isnan(scorer.score_ids([[4, 2]], long)[0]).all()
     for wrong in ([[4, 999, 2]], [[4, 2, 999]], [[-4, 2, 0]]):
         assert np.isnan(scorer.score_ids([[4, 2]], wrong)[1]).all()
     with pytest.raises(

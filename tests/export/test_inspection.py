@@ -36,8 +36,10 @@ def test_inspect_describes_onnx_file(exported, translator, name, signature):
     }
     assert found["files"] == {path.name: path.stat().st_size}
     assert found["config"] == translator.model.config.model_dump(mode="json")
-    assert found["parity"]["ids"] == "equal" and found["parity"]["sentences"] >= 100
-    assert found["facts"]["opsets"]["ai.onnx"] == 18 and found["facts"]["special_ids"]["end"] == 2
+    assert found["parity"]["ids"] == "equal"
+    assert found["parity"]["sentences"] >= 100
+    assert found["facts"]["opsets"]["ai.onnx"] == 18
+    assert found["facts"]["special_ids"]["end"] == 2
     assert found["facts"]["nodes"] > found["facts"]["nodes_in_the_innermost_loop"] > 20
     # All weights once, and beside them positions and a few constants.
     weights = translator.model.count_params()
@@ -75,7 +77,8 @@ def test_inspect_describes_bundle(bundle, translator):
     assert found["kind"] == "bundle"
     assert found["parameters"] == translator.model.count_params()
     assert found["config"]["source_vocab_size"] == 80
-    assert found["facts"]["accuracy"] > 0.9 and "model.safetensors" in found["files"]
+    assert found["facts"]["accuracy"] > 0.9
+    assert "model.safetensors" in found["files"]
 
 
 def test_inspect_refuses_broken_files(exported, tmp_path):
@@ -128,6 +131,7 @@ def test_inspect_prints_table_and_json(exported):
     assert ["input", "text", "string", "[N]", ""] in rows
     assert ["input", "length_penalty", "float32", "[]", "0.6"] in rows
     assert ["output", "scores", "float32", "[N, n_best]", ""] in rows
-    assert ["model_dim", "128"] in rows and ["sentences", "128"] in rows
+    assert ["model_dim", "128"] in rows
+    assert ["sentences", "128"] in rows
     size = (exported / "translate.onnx").stat().st_size
     assert ["translate.onnx", f"{size:,} bytes"] in rows

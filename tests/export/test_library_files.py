@@ -299,7 +299,8 @@ def assert_same(read, translator):
     ]
     for one, other in sides:
         ids = other.encode(texts)
-        assert one.encode(texts) == ids and one.decode(ids) == other.decode(ids)
+        assert one.encode(texts) == ids
+        assert one.decode(ids) == other.decode(ids)
     draw = np.random.default_rng(3)
     sources, targets = (
         draw.integers(END_ID, tokenizer.vocab_size, (7, 11)) for _, tokenizer in sides
@@ -387,7 +388,8 @@ def written(tmp_path_factory):
 
 def test_command_writes_both_folders(written):
     _, lines, out = written
-    assert lines[0] == f"{out}:" and [line.split()[0] for line in lines[1:4]] == [
+    assert lines[0] == f"{out}:"
+    assert [line.split()[0] for line in lines[1:4]] == [
         "ctranslate2",
         "huggingface",
         "parity.json",
@@ -398,13 +400,13 @@ def test_command_writes_both_folders(written):
         "Checked: CTranslate2: the same translations without length penalty, 100 of 100 in "
         f"greedy search, {own} of 100 in beam search."
     )
-    assert lines[5].startswith("Checked: MarianMT: the same log-probabilities within ") and lines[
-        5
-    ].endswith(" on 101 sentences.")
+    assert lines[5].startswith("Checked: MarianMT: the same log-probabilities within ")
+    assert lines[5].endswith(" on 101 sentences.")
     assert len(lines) == 6  # no command runs folders of other libraries
     # Padding has a tenth of this model's probabilities, and none there, which changes some
     # translations of a beam search.
-    assert 80 <= own <= 100 and figures["ctranslate2"]["same_without_padding_in_beam_search"] == 100
+    assert 80 <= own <= 100
+    assert figures["ctranslate2"]["same_without_padding_in_beam_search"] == 100
     assert set(figures) == {"sentences", "ctranslate2", "huggingface"}
     assert figures["ctranslate2"]["largest_score_difference"] < 1e-4
     assert figures["huggingface"]["largest_token_score_difference"] < 1e-5
@@ -443,7 +445,8 @@ def test_inspect_describes_both_folders(written, tmp_path):
         found = inspect(out / name)
         assert (found["kind"], found["parameters"]) == (kind, translator.model.count_params())
         assert found["config"] == translator.model.config.model_dump(mode="json")
-        assert found["parity"]["sentences"] >= 100 and "config.json" in found["files"]
+        assert found["parity"]["sentences"] >= 100
+        assert "config.json" in found["files"]
     with pytest.raises(
         ValueError,
         match="got .*/ctranslate2, a folder of CTranslate2, which ctranslate2.Translator opens.$",

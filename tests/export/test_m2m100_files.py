@@ -59,11 +59,9 @@ def test_imported_m2m100_round_trip(folder, translator, tmp_path):
         code: len(json.loads((folder / "vocab.json").read_text())) + i
         for i, code in enumerate("en ha is ja cs ru zh de".split())
     }
-    assert (
-        settings["forced_bos_token_id"] == rows["en"]
-        and [rows["de"]] in settings["bad_words_ids"]
-        and settings["num_beams"] == 5
-    )
+    assert settings["forced_bos_token_id"] == rows["en"]
+    assert [rows["de"]] in settings["bad_words_ids"]
+    assert settings["num_beams"] == 5
 
 
 def test_language_row_is_start_token_row(folder, translator, tmp_path):

@@ -33,7 +33,8 @@ def test_references_lead_to_the_weights(exported, name):
     }
     tensors = list(weights_of(model.graph))
     external = {index for index, tensor in enumerate(tensors) if tensor.external_data}
-    assert external == set(large) and large
+    assert external == set(large)
+    assert large
     onnx.load_external_data_for_model(model, str(exported))
     assert {index: tensors[index].raw_data for index in large} == large
 

@@ -122,14 +122,14 @@ def test_metadata_is_appended_to_file(models, translator, tmp_path, monkeypatch)
         assert (tmp_path / name).read_bytes()[: len(before[name]) - 5000] == before[name][:-5000]
         onnx.checker.check_model(tmp_path / name) if name == "generate.onnx" else None
         metadata = [entry.key for entry in onnx.load(tmp_path / name).metadata_props]
-        assert metadata.count(METADATA) == 1 and len(set(metadata)) == len(metadata)
+        assert metadata.count(METADATA) == 1
+        assert len(set(metadata)) == len(metadata)
         file = OnnxFile(tmp_path / name, text_operators=True)
         file.session(1, small=True)
         read = file.metadata
         assert read["parity"] == {"ids": "equal"} == inspect(tmp_path / name)["parity"]
-        assert read["search"]["max_length"]["default"] == 32 and read[
-            "config"
-        ] == translator.model.config.model_dump(mode="json")
+        assert read["search"]["max_length"]["default"] == 32
+        assert read["config"] == translator.model.config.model_dump(mode="json")
 
 
 @pytest.mark.parametrize("cut", [True, False])
@@ -156,7 +156,8 @@ def test_conversion_can_be_repeated(translator):
         Counter(node.op_type for node in generate_graph(translator).graph.all_nodes())
         for _ in range(2)
     )
-    assert first == second and first["Loop"] == 2
+    assert first == second
+    assert first["Loop"] == 2
 
 
 def test_weights_keep_keras_names(translator, models):

@@ -128,7 +128,8 @@ def seven(translator):
 def test_unknown_source_ids_score_nan(functions, seven, wrong):
     source, target, score = seven
     found, scores = functions.generate(ids([[wrong, *source[1:]], source]))
-    assert not found[0].any() and np.isnan(scores[0]).all()
+    assert not found[0].any()
+    assert np.isnan(scores[0]).all()
     assert found[1, 0, : len(target)].tolist() == target
     assert scores[1, 0] == pytest.approx(score, abs=1e-4)
 
@@ -137,7 +138,8 @@ def test_unknown_source_ids_score_nan(functions, seven, wrong):
 def test_unknown_prefix_ids_score_nan(functions, seven, wrong):
     source, target, score = seven
     found, scores = functions.generate(ids([source, source]), [[wrong, 0], [target[0], target[1]]])
-    assert np.isnan(scores[0]).all() and not found[0].any()
+    assert np.isnan(scores[0]).all()
+    assert not found[0].any()
     assert found[1, 0, : len(target)].tolist() == target
 
 
@@ -150,7 +152,8 @@ def test_last_vocabulary_id_is_valid(functions):
 def test_empty_ids_give_blank_results(functions, shape, n_best):
     found, scores = functions.generate(np.zeros(shape, "int32"), n_best=n_best)
     assert found.shape[:2] == scores.shape == (shape[0], n_best)
-    assert not found.any() and not scores.any()
+    assert not found.any()
+    assert not scores.any()
 
 
 def test_10000_token_source_scores_nan(functions, seven):
@@ -159,7 +162,8 @@ def test_10000_token_source_scores_nan(functions, seven):
     long[1] = 0
     long[1, : len(source)] = source
     found, scores = functions.generate(long)
-    assert np.isnan(scores[0]).all() and not found[0].any()
+    assert np.isnan(scores[0]).all()
+    assert not found[0].any()
     assert found[1, 0, : len(target)].tolist() == target
 
 
@@ -173,13 +177,15 @@ def test_ids_beyond_beams_are_blank(functions, seven, beam_size, n_best):
     assert found.shape[:2] == scores.shape == (1, wanted)
     assert found[0, 0, : len(target)].tolist() == target
     assert (scores[0, :kept] > NONE / 2).all()
-    assert (scores[0, kept:] == NONE).all() and not found[0, kept:].any()
+    assert (scores[0, kept:] == NONE).all()
+    assert not found[0, kept:].any()
 
 
 def test_texts_beyond_beams_are_blank(functions):
     texts, scores = functions.translate(np.array(["seven", ""], object), beam_size=1, n_best=3)
     assert decoded(texts) == [["sieben", "", ""], ["", "", ""]]
-    assert scores[0, 1:].tolist() == [NONE, NONE] and scores[1].tolist() == [0, 0, 0]
+    assert scores[0, 1:].tolist() == [NONE, NONE]
+    assert scores[1].tolist() == [0, 0, 0]
 
 
 @pytest.mark.parametrize(
@@ -208,7 +214,8 @@ def test_bad_text_arrays_are_refused(functions, text):
 
 def test_blank_texts_stay_blank(functions):
     texts, scores = functions.translate(np.array(["", " ", "seven"], object), n_best=2)
-    assert decoded(texts[:2]) == [["", ""], ["", ""]] and scores[:2].tolist() == [[0, 0], [0, 0]]
+    assert decoded(texts[:2]) == [["", ""], ["", ""]]
+    assert scores[:2].tolist() == [[0, 0], [0, 0]]
     assert decoded(texts[2:])[0][0] == "sieben"
 
 
@@ -225,7 +232,8 @@ def test_invalid_utf8_becomes_unknown(functions, translator):
 def test_10000_word_text_scores_nan(functions):
     texts, scores = functions.translate(np.array(["one " * 10_000, "seven"], object))
     assert decoded(texts) == [[""], ["sieben"]]
-    assert np.isnan(scores[0, 0]) and np.isfinite(scores[1, 0])
+    assert np.isnan(scores[0, 0])
+    assert np.isfinite(scores[1, 0])
 
 
 def test_onnx_translate_of_no_texts(exported):
@@ -257,7 +265,8 @@ def test_no_texts_give_no_results(translator, exported, kind):
     ]
     assert functions.score(np.array([], "S1"), np.array([], "S1")).shape == (0,)
     blank = functions.score(np.array([b"", b"seven"]), np.array([b"sieben", b""]))
-    assert np.isfinite(blank).all() and (blank < 0).all()
+    assert np.isfinite(blank).all()
+    assert (blank < 0).all()
     long = functions.score(
         np.array([b"one " * 10_000, b"seven"]), np.array([b"sieben", b"one " * 10_000])
     )

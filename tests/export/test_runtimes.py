@@ -121,7 +121,8 @@ def expected(models):
 def assert_same(one, other):
     """Compare results: texts exactly, numbers within rounding."""
     if isinstance(one, (list, tuple)):
-        assert type(one) is type(other) and len(one) == len(other)
+        assert type(one) is type(other)
+        assert len(one) == len(other)
         for part, counterpart in zip(one, other, strict=True):
             assert_same(part, counterpart)
     elif isinstance(one, (float, np.ndarray)):

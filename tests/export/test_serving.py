@@ -91,10 +91,8 @@ def test_warm_up_requests_are_batchable(exported, signatures):
     for record in records:
         request = prediction_log_pb2.PredictionLog.FromString(record).predict_log.request
         shapes = [tensor.tensor_shape.dim for tensor in request.inputs.values()]
-        assert (
-            all(len(shape) >= 1 for shape in shapes)
-            and len({shape[0].size for shape in shapes}) == 1
-        )
+        assert all(len(shape) >= 1 for shape in shapes)
+        assert len({shape[0].size for shape in shapes}) == 1
 
 
 def test_serving_versions_are_numbered(exported, models):

@@ -173,9 +173,11 @@ def test_ctranslate2_gets_vocabulary_map(translator, files):
     lines = (files / "ctranslate2" / "vmap.txt").read_text().splitlines()
     always, *others = (line.split("\t") for line in lines)
     # All but padding.
-    assert always[0] == "" and len(always[1].split()) == found["shortlist"]["for_every_text"] - 1
+    assert always[0] == ""
+    assert len(always[1].split()) == found["shortlist"]["for_every_text"] - 1
     source = SentencePieceProcessor(model_proto=translator.source_tokenizer.model)
-    assert others and {token for token, _ in others} <= {
+    assert others
+    assert {token for token, _ in others} <= {
         source.id_to_piece(i) for i in range(END_ID + 1, len(source))
     }
 

@@ -42,7 +42,8 @@ def assert_alike(translator, folder):
                 np.testing.assert_allclose(scores, [h.score for h in other.hypotheses], atol=1e-4)
     streamers = (translator, others[0], OnnxStreamer(folder))
     parts = ["|".join(streamer.stream("cd dc aab", min_length=5)) for streamer in streamers]
-    assert parts == parts[:1] * 3 and len(parts[0]) > 3
+    assert parts == parts[:1] * 3
+    assert len(parts[0]) > 3
     pairs = (["ab ba", "cd"], ["cd aab", "ab ab ba"])
     scores = [
         each.score(*pairs) for each in (translator, others[0], OnnxScorer(folder / "score.onnx"))

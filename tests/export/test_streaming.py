@@ -73,7 +73,8 @@ def test_stream_yields_parts(opened, kind):
     (found,) = opened["bundle"].translate(["one hundred ninety-nine"], beam_size=1, **drawn)
     parts = list(opened[kind].stream("one hundred ninety-nine", **drawn))
     assert "".join(parts) == found.text
-    assert len(parts) > 8 and all(parts)
+    assert len(parts) > 8
+    assert all(parts)
 
 
 def test_streams_are_independent(opened):
@@ -217,9 +218,8 @@ def test_batched_steps_match_single(opened, translator):
 def test_streamer_metadata_is_complete(exported, translator):
     metadata = OnnxStreamer(exported).metadata
     assert metadata["pieces"] == translator.target_tokenizer.pieces()
-    assert metadata["parity"]["ids"] == "equal" and metadata["parity"]["settings"] == [
-        {"beam_size": 1}
-    ]
+    assert metadata["parity"]["ids"] == "equal"
+    assert metadata["parity"]["settings"] == [{"beam_size": 1}]
     assert json.loads((exported / "parity.json").read_text())["onnx_steps"] == {"ids": "equal"}
 
 
@@ -230,7 +230,8 @@ def test_the_documented_loop_streams(exported, tmp_path):
         for code in re.findall(r"```python\n(.*?)```", text, re.DOTALL)
         if "import onnxruntime" in code
     ]
-    assert len(code.strip().splitlines()) <= 30 and "tfk_transformer import" not in code
+    assert len(code.strip().splitlines()) <= 30
+    assert "tfk_transformer import" not in code
     code = code.replace("numbers-files", str(exported))
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path

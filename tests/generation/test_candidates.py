@@ -162,10 +162,8 @@ def test_float32_copy_keeps_shortlist(tokenizer):
     model.build()
     shortlist = shortlist_of(V, V)
     copy = Translator(model, tokenizer, shortlist=shortlist).in_float32()
-    assert (
-        copy.model.compute_dtype == "float32"
-        and copy.shortlist is copy.functions.shortlist is shortlist
-    )
+    assert copy.model.compute_dtype == "float32"
+    assert copy.shortlist is copy.functions.shortlist is shortlist
 
 
 @pytest.mark.parametrize(

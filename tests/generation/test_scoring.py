@@ -276,7 +276,8 @@ def test_details_are_optional(translator):
     (plain,) = translator.translate(["seven"])[0].hypotheses
     assert plain[2:] == (None,) * 4
     (scored,) = translator.translate(["seven"], token_scores=True)[0].hypotheses
-    assert scored.attention is None and len(scored.token_log_probs) == len(scored.tokens)
+    assert scored.attention is None
+    assert len(scored.token_log_probs) == len(scored.tokens)
     (attending,) = translator.translate(["seven"], attention=True)[0].hypotheses
     assert attending.token_log_probs is None
     assert attending.attention.shape[2] == len(attending.tokens)

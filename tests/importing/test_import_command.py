@@ -214,9 +214,8 @@ def test_unsupported_values_are_named(copied, changes, part):
 def test_a_pickle_needs_torch(copied, monkeypatch):
     (copied / "model.safetensors").rename(copied / "pytorch_model.bin")
     monkeypatch.setitem(sys.modules, "torch", None)
-    assert "torch is not installed" in refused(
-        copied
-    ) and "pip install torch, or use a folder with model.safetensors" in refused(copied)
+    assert "torch is not installed" in refused(copied)
+    assert "pip install torch, or use a folder with model.safetensors" in refused(copied)
 
 
 def test_broken_weights_are_one_line(copied):
@@ -271,9 +270,8 @@ def test_missing_weight_file_is_named(copied, tmp_path):
 def test_failed_import_writes_nothing(copied, tmp_path):
     changed_config(copied, decoder_layers=4)
     done = CliRunner().invoke(main.app, ["import", str(copied), "--out", str(tmp_path / "bundle")])
-    assert isinstance(
-        done.exception, ValueError
-    ) and "no 'model.decoder.layers.3.self_attn.q_proj.weight' (22, 22)" in str(done.exception)
+    assert isinstance(done.exception, ValueError)
+    assert "no 'model.decoder.layers.3.self_attn.q_proj.weight' (22, 22)" in str(done.exception)
     assert [path.name for path in tmp_path.iterdir()] == ["folder"]
     done = CliRunner().invoke(
         main.app, ["import", str(tmp_path), "--out", str(tmp_path / "bundle")]

@@ -249,12 +249,10 @@ def test_bad_language_lists_languages(nllb, tmp_path):
         "eng_Latn, zho_Hans), got nothing."
     )
     message = refused(nllb, source_language="deu_Latn", target_language="eng_Lat")
-    assert (
-        message.endswith(
-            "languages of this folder of NLLB (the nearest: eng_Latn, deu_Latn), got 'eng_Lat'."
-        )
-        and "source" not in message
+    assert message.endswith(
+        "languages of this folder of NLLB (the nearest: eng_Latn, deu_Latn), got 'eng_Lat'."
     )
+    assert "source" not in message
     (nllb / "tokenizer.json").write_text("{}")
     assert "expected the languages' tokens as special added_tokens in" in refused(nllb)
     marian = write_marian(tmp_path / "marian", tags=[">>fra<<"])
@@ -279,10 +277,8 @@ def test_bad_folders_are_one_line(nllb, tmp_path):
         path,
     )
     message = refused(nllb, **languages)
-    assert (
-        "no 'model.encoder.layer_norm.bias' (22,)" in message
-        and "unexpected 'model.decoder.layernorm_embedding.bias' (22,)" in message
-    )
+    assert "no 'model.encoder.layer_norm.bias' (22,)" in message
+    assert "unexpected 'model.decoder.layernorm_embedding.bias' (22,)" in message
     table = np.concatenate([np.zeros((2, D)), reference.sinusoids(47, D)]).astype("float32")
     table[0] = [0.0] * (D // 2) + [1.0] * (D // 2)
     name = "model.encoder.embed_positions.weights"
@@ -306,7 +302,8 @@ def test_bad_folders_are_one_line(nllb, tmp_path):
         json.dumps({**config, "encoder_layers": 10**9, "max_position_embeddings": 10**9})
     )
     message = refused(nllb, **languages)
-    assert "the configuration does not fit" in message and "max_length 999,999,999" in message
+    assert "the configuration does not fit" in message
+    assert "max_length 999,999,999" in message
     (nllb / "config.json").write_text(json.dumps(config))
     (nllb / "tokenizer.json").unlink()
     assert refused(nllb).endswith(f"{nllb} without tokenizer.json.")

@@ -97,7 +97,8 @@ def test_texts_that_cannot_be_cut_are_refused():
 
 def test_no_texts_need_no_search():
     search = UpperCase()
-    assert translated([], search=search) == [] and search.calls == []
+    assert translated([], search=search) == []
+    assert search.calls == []
 
 
 def outcomes_of(search, texts, prefixes=None):

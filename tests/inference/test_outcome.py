@@ -30,7 +30,8 @@ def test_each_bad_text_has_a_reason():
         "sources: expected text, got the character U+0000 at position 2 of the text at index 1; "
         f"{remedy}"
     )
-    assert raised.value.argument == "sources" and raised.value.results == {}
+    assert raised.value.argument == "sources"
+    assert raised.value.results == {}
     assert raised.value.reasons == {
         1: f"expected text, got the character U+0000 at position 2; {remedy}",
         3: f"expected text, got the character U+DCFF at position 4; {remedy}",

@@ -54,7 +54,8 @@ def test_encoder_output_is_normalized():
             output.std(-1), 1, atol=1e-2
         )
 
-    assert is_normal("pre") and is_normal("post")
+    assert is_normal("pre")
+    assert is_normal("post")
     assert not is_normal("pre", final_norm=False)
 
 

@@ -77,10 +77,8 @@ def log_softmax(logits):
 def test_log_probabilities_are_means(ensemble, members):
     expected = np.mean([log_softmax(member(inputs())) for member in members], axis=0)
     found = ensemble(inputs())
-    assert (
-        tuple(found.shape) == (B, T, V)
-        and keras.backend.standardize_dtype(found.dtype) == "float32"
-    )
+    assert tuple(found.shape) == (B, T, V)
+    assert keras.backend.standardize_dtype(found.dtype) == "float32"
     np.testing.assert_allclose(found, expected, atol=1e-5)
     assert np.exp(expected).sum(axis=-1).max() < 0.99  # the means are not normalized again
 

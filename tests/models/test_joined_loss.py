@@ -179,7 +179,8 @@ def test_class_weights_of_batches_keep_the_compiled_step():
     for weight in (0.5, 2.0):
         model.train_on_batch({"source": ids, "target": ids}, ids, class_weight={3: weight})
         compiled.append(model.train_function)
-    assert compiled[0] is not None and compiled[0] is compiled[1]
+    assert compiled[0] is not None
+    assert compiled[0] is compiled[1]
 
 
 @pytest.mark.parametrize("token", [-1, VOCAB_SIZE, "de", 1.5])

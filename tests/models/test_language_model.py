@@ -204,7 +204,8 @@ def test_prompt_and_output_share_limit(continuer, generate):
 def test_bundle_continues_alike(continuer, tmp_path):
     continuer.save(tmp_path / "bundle")
     loaded = Translator.load(tmp_path / "bundle")
-    assert isinstance(loaded.model, LanguageModel) and not isinstance(loaded.model, Transformer)
+    assert isinstance(loaded.model, LanguageModel)
+    assert not isinstance(loaded.model, Transformer)
     assert loaded.translate(PROMPTS, max_length=6) == continuer.translate(PROMPTS, max_length=6)
 
 

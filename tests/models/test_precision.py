@@ -107,4 +107,5 @@ def test_training_can_change_machines(machine, recipe, tmp_path):
     losses = [
         float(line.split("loss ")[1].split(",")[0]) for line in said if line.startswith("epoch ")
     ]
-    assert len(losses) == 4 and losses == sorted(losses, reverse=True)
+    assert len(losses) == 4
+    assert losses == sorted(losses, reverse=True)

@@ -123,12 +123,11 @@ def test_ensemble_attention_is_mean(ensemble, members):
 
 def test_bundle_round_trip(ensemble, bundle):
     loaded, described = load(bundle), inspect(bundle)
-    assert loaded.probes == ["ab", "cd ba"] and loaded.max_length == OTHER["max_length"]
+    assert loaded.probes == ["ab", "cd ba"]
+    assert loaded.max_length == OTHER["max_length"]
     assert_same(loaded, ensemble, beam_size=3)
-    assert (
-        described["config"]["architecture"] == "ensemble"
-        and described["parameters"] == ensemble.model.count_params()
-    )
+    assert described["config"]["architecture"] == "ensemble"
+    assert described["parameters"] == ensemble.model.count_params()
     assert described["settings"]["max_length"]["maximum"] == OTHER["max_length"]
 
 

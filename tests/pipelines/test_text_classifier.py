@@ -294,7 +294,8 @@ def test_warm_up_covers_text_signatures(files, signatures):
     for request in requests:
         texts = tf.make_ndarray(request.inputs["text"])
         found = signatures[request.model_spec.signature_name](text=tf.constant(texts))
-        assert set(found["label"].numpy()) <= {b"de", b"en"} and found["label"].shape == texts.shape
+        assert set(found["label"].numpy()) <= {b"de", b"en"}
+        assert found["label"].shape == texts.shape
 
 
 def test_saved_model_matches_keras(classifier, signatures):
@@ -375,7 +376,8 @@ def test_half_model_exports_in_float32(classifier, tmp_path):
         "parity.json",
         "probabilities.onnx",
     ]
-    assert figures["sentences"] == 100 and figures["onnx"]["largest_probability_difference"] < 1e-5
+    assert figures["sentences"] == 100
+    assert figures["onnx"]["largest_probability_difference"] < 1e-5
     found = OnnxClassifier(tmp_path / "out" / "classify.onnx").classify(TEXTS)
     assert len({c.label for c in found}) > 2
     assert all(0.05 < c.probability < 0.95 for c in found if c.label)
@@ -544,7 +546,8 @@ def test_wrong_kind_of_file_is_refused(saved, files):
 def test_translate_command_is_refused(saved):
     command = [sys.executable, "-m", "tfk_transformer", "translate", saved, "seven"]
     done = run_program(command)
-    assert done.returncode == 1 and done.stdout == ""
+    assert done.returncode == 1
+    assert done.stdout == ""
     assert done.stderr.splitlines()[-1].startswith(
         f"error: MODEL: expected a translator, got {saved}, a classifier; use the command classify."
     )

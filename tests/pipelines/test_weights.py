@@ -145,7 +145,8 @@ def test_wrong_sizes_are_refused(bundle, values, message):
         ValueError, match=r"^bundle: the configuration does not fit .*, which has 5,872 weights: "
     ) as refused:
         Translator.load(changed(bundle, **values))
-    assert message in str(refused.value) and "\n" not in str(refused.value)
+    assert message in str(refused.value)
+    assert "\n" not in str(refused.value)
 
 
 @pytest.mark.parametrize(

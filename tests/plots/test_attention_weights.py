@@ -35,11 +35,11 @@ def test_bundle_gives_all_attention(found, translator):
     assert found.score == translator.translate([SOURCE], attention=True)[0].score
     config = translator.model.config
     source, target = found.encoder.rows, found.cross.rows
-    assert (
-        "".join(source) == "▁one▁hundred▁seventy-eight</s>" and "".join(target) == f"▁{TARGET}</s>"
-    )
+    assert "".join(source) == "▁one▁hundred▁seventy-eight</s>"
+    assert "".join(target) == f"▁{TARGET}</s>"
     assert found.cross.columns == found.encoder.columns == source
-    assert found.decoder.columns == ["<s>", *target[:-1]] and found.decoder.rows == target
+    assert found.decoder.columns == ["<s>", *target[:-1]]
+    assert found.decoder.rows == target
     for _, maps in found.kinds().items():
         assert maps.weights.shape == (2, config.num_heads, len(maps.rows), len(maps.columns))
         np.testing.assert_allclose(maps.weights.sum(axis=-1), 1, atol=1e-5)
@@ -82,7 +82,8 @@ def test_files_give_cross_attention(found, exported, file):
     assert (other.encoder, other.decoder) == (
         None,
         None,
-    ) and "a bundle shows that of encoder and decoder" in other.missing
+    )
+    assert "a bundle shows that of encoder and decoder" in other.missing
 
 
 def test_decoder_only_has_one_kind(translator):
@@ -97,8 +98,10 @@ def test_decoder_only_has_one_kind(translator):
     assert (other.cross, other.encoder) == (
         None,
         None,
-    ) and other.missing == "A decoder-only model has no encoder."
-    assert other.decoder.columns[:2] == ["<s>", "▁one"] and other.decoder.weights.shape[:2] == (
+    )
+    assert other.missing == "A decoder-only model has no encoder."
+    assert other.decoder.columns[:2] == ["<s>", "▁one"]
+    assert other.decoder.weights.shape[:2] == (
         1,
         3,
     )
@@ -116,10 +119,8 @@ def test_ssru_decoder_has_two_kinds(translator):
 @pytest.mark.long  # a search with two models
 def test_ensemble_gives_mean_attention(translator):
     other = attention_of(Translator.ensemble([translator, translator]), SOURCE, TARGET)
-    assert (
-        list(other.kinds()) == ["cross"]
-        and "An ensemble has only the mean attention" in other.missing
-    )
+    assert list(other.kinds()) == ["cross"]
+    assert "An ensemble has only the mean attention" in other.missing
 
 
 def test_a_blank_text_is_refused(translator):

@@ -66,7 +66,8 @@ def test_training_curves_of_two_runs():
 def test_training_curves_draw_on_axes():
     own = Figure().subplots(1, 2)
     figure = plots.training_curves({"one": {"loss": [3.0], "val_bleu": [1.0]}}, axes=own)
-    assert figure is own[0].figure and [len(axes.lines) for axes in own] == [1, 1]
+    assert figure is own[0].figure
+    assert [len(axes.lines) for axes in own] == [1, 1]
     with pytest.raises(ValueError, match="axes: expected 2, for the losses and BLEU, got 1"):
         plots.training_curves({"one": {"loss": [3.0], "val_bleu": [1.0]}}, axes=[own[0]])
     with pytest.raises(ValueError, match="runs: expected at least one history"):
@@ -153,9 +154,8 @@ def test_transformer_layers_are_labeled():
     ]
     assert found["logits of the vocabulary"] + found["tied to the embedding"] == ["(B, T, 13)", "0"]
     # Four projections of 6 by 6; 6 by 7 and back with biases; gamma and beta of each norm.
-    assert found["self-attention, 3 heads"] == ["144", "144"] and found[
-        "cross-attention, 3 heads"
-    ] == ["144"]
+    assert found["self-attention, 3 heads"] == ["144", "144"]
+    assert found["cross-attention, 3 heads"] == ["144"]
     assert found["feed-forward, 7 wide"] == [str(6 * 7 + 7 + 7 * 6 + 6)] * 2
     assert found["norms"] == ["24", "36"]
     encoder, decoder = (int(number) for number in found["together"])
@@ -185,7 +185,8 @@ def test_layers_of_other_models():
     assert list(boxes(language))[:2] == [
         "tokens",
         "embedding",
-    ] and "cross-attention, 3 heads" not in boxes(language)
+    ]
+    assert "cross-attention, 3 heads" not in boxes(language)
     classifier = boxes(
         plots.model_layers(
             EncoderClassifier(
@@ -193,7 +194,8 @@ def test_layers_of_other_models():
             )
         )
     )
-    assert classifier["classes"] == ["(B, 5)"] and classifier["parameters"][-1] == "35"
+    assert classifier["classes"] == ["(B, 5)"]
+    assert classifier["parameters"][-1] == "35"
     config = TransformerConfig(
         source_vocab_size=11,
         target_vocab_size=13,

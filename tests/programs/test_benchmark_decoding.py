@@ -253,7 +253,9 @@ def test_engine_process_is_timed(translator, exported, at_once):
         "zweiundvierzig",
         "einhundertneunundneunzig",
     ]
-    assert found[4] == found[1] and engine.peak_megabytes > 10 and engine.loaded["load_seconds"] > 0
+    assert found[4] == found[1]
+    assert engine.peak_megabytes > 10
+    assert engine.loaded["load_seconds"] > 0
     assert [
         (row.beam_size, row.batch_size, row.sentences, len(row.seconds["ONNX"])) for row in measured
     ] == [(beam, batch, 3, 2) for beam in (1, 4) for batch in (1, 2)]
@@ -315,7 +317,8 @@ def test_engine_load_error_is_reported(tmp_path):
 
 def test_script_error_is_one_line(bundle):
     done = run_program([sys.executable, BENCHMARKS / "decoding.py", bundle])
-    assert done.returncode == 1 and done.stdout == ""
+    assert done.returncode == 1
+    assert done.stdout == ""
     assert done.stderr.splitlines()[-1].startswith(
         "decoding.py: EXPORT: expected the folder of the bundle's exported files, got none"
     )
@@ -354,7 +357,8 @@ def test_report_has_medians_and_ratios(tmp_path):
     ]
     report.write_markdown(tmp_path / "tables.md")
     lines = (tmp_path / "tables.md").read_text(encoding="utf-8").splitlines()
-    assert lines[0] == "- one condition" and "| B | 12.0 (1.50 ×) |  |" in lines
+    assert lines[0] == "- one condition"
+    assert "| B | 12.0 (1.50 ×) |  |" in lines
     assert lines[-1] == "| B | v1 | 0.50 | 99 | 1.2 | 100.0% |  | 30.00 |  |"
     report.write_json(tmp_path / "tables.json")
     content = json.loads((tmp_path / "tables.json").read_text())
@@ -378,10 +382,8 @@ sys.exit(3)"""
         command, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": str(BENCHMARKS)}
     )
     if done.returncode == 99:
-        assert (
-            done.stderr.startswith("without.py: expected a processor that can trap CPUID")
-            and done.stderr.count("\n") == 1
-        )
+        assert done.stderr.startswith("without.py: expected a processor that can trap CPUID")
+        assert done.stderr.count("\n") == 1
         pytest.skip("needs a processor that can trap CPUID")
     assert done.returncode == 3, done.stderr
     has_avx512, named = done.stdout.splitlines()

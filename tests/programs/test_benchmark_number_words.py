@@ -32,8 +32,10 @@ def test_benchmark_trains_each_seed(recipe, tmp_path):
     rows = re.findall(
         r"^(\d) (\d+) s ([\d.]+) % ([\d.]+) % ([\d.]+) % ([\d.]+) %$", done.stdout, re.MULTILINE
     )
-    assert [row[0] for row in rows] == ["0", "1"] and rows[0][2:] != rows[1][2:]
+    assert [row[0] for row in rows] == ["0", "1"]
+    assert rows[0][2:] != rows[1][2:]
     for _, seconds, *shares in rows:
         below_100, below_1000, _, uniform = map(float, shares)
-        assert int(seconds) > 0 and below_100 > 90 > 50 > below_1000 > uniform
+        assert int(seconds) > 0
+        assert below_100 > 90 > 50 > below_1000 > uniform
     assert f"{recipe.data}, 15 epochs. Processor:" in done.stdout

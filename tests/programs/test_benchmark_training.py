@@ -70,9 +70,13 @@ def check(timed, parameters=PARAMETERS):
     """It has the model's size, starts near the loss of guessing and learns, and all its figures are
     there.
     """
-    assert timed.parameters == parameters and timed.loss < 3.6 and timed.device_megabytes is None
-    assert len(timed.seconds) == len(timed.rates) == 2 and min(timed.seconds + timed.rates) > 0
-    assert timed.first_seconds > 0 and timed.peak_megabytes > 50
+    assert timed.parameters == parameters
+    assert timed.loss < 3.6
+    assert timed.device_megabytes is None
+    assert len(timed.seconds) == len(timed.rates) == 2
+    assert min(timed.seconds + timed.rates) > 0
+    assert timed.first_seconds > 0
+    assert timed.peak_megabytes > 50
 
 
 def test_model_flops_by_hand():
@@ -153,7 +157,8 @@ def test_task_round_trip(tmp_path):
     task = case("bfloat16").task
     write_task(task, tmp_path / "task")
     found = read_task(tmp_path / "task")
-    assert found._replace(batches=None) == task._replace(batches=None) and found.max_length == 8
+    assert found._replace(batches=None) == task._replace(batches=None)
+    assert found.max_length == 8
     for a, b in zip(found.batches, BATCHES, strict=True):
         for ids, expected in zip(a, b, strict=True):
             np.testing.assert_array_equal(ids, expected)
@@ -162,12 +167,20 @@ def test_task_round_trip(tmp_path):
 def test_random_batches_are_full():
     batches = random_batches(vocab_size=50, batch_tokens=512, max_length=40, wanted=60)
     lengths = np.concatenate([(b.source != 0).sum(axis=1) for b in batches])
-    assert len(batches) == 60 and 13 < np.median(lengths) < 17 and lengths.max() <= 40
+    assert len(batches) == 60
+    assert 13 < np.median(lengths) < 17
+    assert lengths.max() <= 40
     for b in batches:
         length = b.source.shape[1]
-        assert length % 4 == 0 and b.source.shape == b.target.shape == b.labels.shape == (
-            512 // length,
-            length,
+        assert length % 4 == 0
+        assert (
+            b.source.shape
+            == b.target.shape
+            == b.labels.shape
+            == (
+                512 // length,
+                length,
+            )
         )
         check_rows(b, 50)
 
@@ -175,7 +188,8 @@ def test_random_batches_are_full():
 def check_rows(b, vocab_size):
     """Every row ends, and a target is its labels after a start."""
     for ids in (b.source, b.labels):
-        assert ids.dtype == np.int32 and ids.max() < vocab_size
+        assert ids.dtype == np.int32
+        assert ids.max() < vocab_size
         np.testing.assert_array_equal((ids == 2).sum(axis=1), (ids != 0).any(axis=1))
     real = (b.labels != 0).any(axis=1)
     np.testing.assert_array_equal(b.target[real, 0], 1)
@@ -448,13 +462,15 @@ def test_script_measures_real_pairs(tmp_path, capsys):
         "padding is" in line and "of a step of 'fit, TensorFlow'" in line
         for line in content["conditions"]
     )
-    assert "fit, TensorFlow" in (out := capsys.readouterr().out) and "share of products" in out
+    assert "fit, TensorFlow" in (out := capsys.readouterr().out)
+    assert "share of products" in out
 
 
 def test_script_error_is_one_line():
     command = [sys.executable, BENCHMARKS / "training.py", "--random", "--batch-tokens", "64"]
     done = run_program(command)
-    assert done.returncode == 1 and done.stdout == ""
+    assert done.returncode == 1
+    assert done.stdout == ""
     assert (
         done.stderr == "training.py: --batch-tokens: expected at least --max-length 128, got 64.\n"
     )

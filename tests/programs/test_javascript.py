@@ -109,6 +109,7 @@ class TestNode:
     )
     def test_node_refuses_wrong_input(self, exported, rows, settings, message):
         done = node(exported / "generate.onnx", rows, settings)
-        assert done.returncode == 1 and done.stdout == ""
+        assert done.returncode == 1
+        assert done.stdout == ""
         assert re.search(message, done.stderr)
         assert len(done.stderr.splitlines()) == 1

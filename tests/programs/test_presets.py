@@ -66,7 +66,8 @@ def test_preset_formats_agree(preset, tokenizer, tmp_path):
     assert len({translation.text for translation in expected}) > 5
     # Refuses to write unless every id is the model's.
     figures = export(translator, tmp_path / "export")
-    assert figures["ids"] == "equal" and figures["sentences"] == 120
+    assert figures["ids"] == "equal"
+    assert figures["sentences"] == 120
     translator.save(tmp_path / "bundle")
     translator.model.save(tmp_path / "model.keras")
     ids = np.random.default_rng(1).integers(4, tokenizer.vocab_size, size=(2, 5, 7))

@@ -51,7 +51,8 @@ class Release:
         """Return the status and the lines of `scripts/release --check`."""
         command = ["bash", self.folder / "scripts" / "release", "--check", *options]
         done = subprocess.run(command, capture_output=True, text=True)
-        assert not (self.folder / "dist").exists() and not (self.folder / "build").exists()
+        assert not (self.folder / "dist").exists()
+        assert not (self.folder / "build").exists()
         return done.returncode, (done.stdout + done.stderr).splitlines()
 
 

@@ -104,5 +104,6 @@ def test_demo_ends_with_a_table(tmp_path):
     """With one epoch the model is poor; that all three are equally so is what counts here."""
     output = run("demo.py", "--out", tmp_path / "demo", "--epochs", 1)
     rows = dict(re.findall(r"│ (Keras|SavedModel|ONNX) +│ ([\d.]+) %", output))
-    assert set(rows) == {"Keras", "SavedModel", "ONNX"} and len(set(rows.values())) == 1
+    assert set(rows) == {"Keras", "SavedModel", "ONNX"}
+    assert len(set(rows.values())) == 1
     assert "give the same ids for 128 sentences" in output

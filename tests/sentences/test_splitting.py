@@ -57,5 +57,6 @@ def test_cuts_are_at_clauses_then_blanks(text, parts):
 
 def test_single_characters_are_not_cut():
     split = SplitText(["a"], ["", ""])
-    assert not split.cut(0) and split.sentences == ["a"]
+    assert not split.cut(0)
+    assert split.sentences == ["a"]
     assert cut_in_two("abcd", uncut={1, 2, 3}) is None

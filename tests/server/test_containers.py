@@ -36,9 +36,8 @@ def test_dockerfile_runs_as_plain_user():
     # scripts/release puts these files next to the Dockerfile.
     assert values["COPY"].split() == ["tfk_transformer-*.whl", "constraints.txt", "/tmp/"]
     assert any("--constraint /tmp/constraints.txt" in line for line in lines)
-    assert json.loads(values["ENTRYPOINT"])[:2] == ["tfk-transformer", "serve"] and json.loads(
-        values["CMD"]
-    ) == ["/model/translate.onnx"]
+    assert json.loads(values["ENTRYPOINT"])[:2] == ["tfk-transformer", "serve"]
+    assert json.loads(values["CMD"]) == ["/model/translate.onnx"]
     program = json.loads(values["HEALTHCHECK"].partition("CMD ")[2])[2]
     compile(program, "HEALTHCHECK", "exec")
     assert re.search(r":8501(/v2/health/ready)", program)[1] in OPEN
@@ -66,10 +65,12 @@ def test_kubernetes_probes_need_no_key(server):
     )
     (container,) = pod["spec"]["containers"]
     (port,), (outside,) = container["ports"], service["spec"]["ports"]
-    assert outside["targetPort"] == port["name"] and port["containerPort"] == 8501
+    assert outside["targetPort"] == port["name"]
+    assert port["containerPort"] == 8501
     for probe in ("startupProbe", "readinessProbe", "livenessProbe"):
         path = container[probe]["httpGet"]["path"]
-        assert path in OPEN and server.send(path).status == 200
+        assert path in OPEN
+        assert server.send(path).status == 200
     assert pod["spec"]["securityContext"]["runAsNonRoot"]
     assert [variable["name"] for variable in container["env"]] == [API_KEY]
     options = dict(zip(container["args"][1::2], container["args"][2::2], strict=True))

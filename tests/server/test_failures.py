@@ -73,4 +73,5 @@ def test_saved_model_scores_long_text_nan(exported):
     status, content = answer_of(model, settings, "/v1/models/numbers:predict", request)
     assert status == 200
     assert content["outputs"]["translation"] == ["sieben", ""]
-    assert content["outputs"]["score"][1] == "NaN" and content["outputs"]["score"][0] < 0
+    assert content["outputs"]["score"][1] == "NaN"
+    assert content["outputs"]["score"][0] < 0

@@ -42,7 +42,8 @@ def test_languages_are_the_models(published):
     key = {"api_key": "s3cret-key"}
     assert published.send("/detect", {"q": "Hallo", **key}).content[0]["language"] == "en"
     refused = published.send("/translate", {"q": "a", "source": "de", "target": "en", **key})
-    assert refused.status == 422 and "source: expected en" in refused.content["error"]
+    assert refused.status == 422
+    assert "source: expected en" in refused.content["error"]
 
 
 def test_options_name_other_languages(serve):
@@ -70,7 +71,8 @@ def test_detect_names_source_language(server, published):
 
 def test_frontend_settings_need_no_key(server, published):
     settings = server.send("/frontend/settings").content
-    assert settings["charLimit"] == 5000 and settings["keyRequired"] is False
+    assert settings["charLimit"] == 5000
+    assert settings["keyRequired"] is False
     assert settings["language"]["target"] == {"code": "de", "name": "de"}
     settings = published.send("/frontend/settings").content
     assert settings["apiKeys"] is settings["keyRequired"] is True
@@ -98,7 +100,8 @@ def test_weblate_strings_are_translated(server):
 def test_browser_requests_are_answered(server, count):
     body = {"q": "seven", "source": "auto", "target": "de", "format": None, "alternatives": count}
     content = server.send("/translate", body).content
-    assert content.pop("alternatives") and content == {
+    assert content.pop("alternatives")
+    assert content == {
         "translatedText": "sieben",
         "detectedLanguage": {"confidence": 100, "language": "en"},
     }
@@ -109,7 +112,8 @@ def test_browser_requests_are_answered(server, count):
 @pytest.mark.parametrize("count", ["many", "-1", "1.5", 16])
 def test_wrong_alternatives_are_refused(server, count):
     answer = server.send("/translate", {"q": "seven", **LANGUAGES, "alternatives": count})
-    assert answer.status == 422 and answer.content["error"] == (
+    assert answer.status == 422
+    assert answer.content["error"] == (
         f"alternatives: expected a number from 0 to 15, got {count}; correct it."
     )
 
@@ -117,7 +121,8 @@ def test_wrong_alternatives_are_refused(server, count):
 def test_multipart_forms_are_translated(server):
     fields = [("source", "en"), ("target", "de"), ("alternatives", "1"), ("api_key", "")]
     content = send_form(server, multipart(("q", "seven"), *fields)).content
-    assert content["translatedText"] == "sieben" and content["alternatives"]
+    assert content["translatedText"] == "sieben"
+    assert content["alternatives"]
     content = send_form(server, multipart(("q", "seven"), ("q", "nine"), *fields)).content
     assert content["translatedText"] == ["sieben", "neun"]
 
@@ -136,17 +141,21 @@ def test_multipart_forms_are_translated(server):
 )
 def test_malformed_multipart_is_refused(server, body):
     answer = send_form(server, body)
-    assert answer.status == 400 and answer.content["error"].startswith("body: expected a form")
+    assert answer.status == 400
+    assert answer.content["error"].startswith("body: expected a form")
 
 
 def test_html_has_the_limits_of_texts(server):
     html_request = {**LANGUAGES, "format": "html"}
     answer = server.send("/translate", {"q": "<p>seven</p>" * 500, **html_request})
-    assert answer.status == 422 and "at most 5000 characters" in answer.content["error"]
+    assert answer.status == 422
+    assert "at most 5000 characters" in answer.content["error"]
     answer = server.send("/translate", {"q": ["seven"] * 257, **html_request})
-    assert answer.status == 422 and "at most 256" in answer.content["error"]
+    assert answer.status == 422
+    assert "at most 256" in answer.content["error"]
     long = server.send("/translate", {"q": f"<p>{'seven ' * 300}</p>", **html_request})
-    assert long.status == 200 and long.content["translatedText"].startswith("<p>sieben")
+    assert long.status == 200
+    assert long.content["translatedText"].startswith("<p>sieben")
 
 
 def test_late_html_gets_504(serve):
@@ -159,7 +168,8 @@ def test_html_names_a_missing_package(serve, tmp_path):
     (tmp_path / "html5lib.py").write_text("raise ModuleNotFoundError(name=__name__)")
     server = serve(environment={"PYTHONPATH": tmp_path})
     answer = server.send("/translate", {"q": "seven", **LANGUAGES, "format": "html"})
-    assert answer.status == 422 and answer.content["error"] == (
+    assert answer.status == 422
+    assert answer.content["error"] == (
         "format: expected text, got html; html5lib is not installed. Install it with: pip install "
         '"tfk-transformer[documents]"'
     )
@@ -241,7 +251,8 @@ def test_wrong_key_precedes_the_body(published):
 
 def test_start_page_shows_a_request(server):
     page = server.send("/").content.decode()
-    assert "from en to de" in page and 'href="docs"' in page
+    assert "from en to de" in page
+    assert 'href="docs"' in page
     _, url, _, body = shlex.split(html.unescape(re.search("<pre>(.*?)</pre>", page)[1]))
     assert url == f"{server.url}/translate"
     assert server.send("/translate", body).content == {"translatedText": "eins"}
@@ -258,7 +269,8 @@ def test_host_is_escaped_in_start_page(server):
     with socket.create_connection(("127.0.0.1", server.port), timeout=60) as connection:
         connection.sendall(b"GET / HTTP/1.1\r\nHost: <script>\r\nConnection: close\r\n\r\n")
         page = b"".join(iter(lambda: connection.recv(65536), b""))
-    assert b"200 OK" in page and b"<script>" not in page
+    assert b"200 OK" in page
+    assert b"<script>" not in page
 
 
 @pytest.mark.parametrize(
@@ -266,7 +278,8 @@ def test_host_is_escaped_in_start_page(server):
 )
 def test_other_model_is_named(server, path):
     answer = server.send(path)
-    assert answer.status == 404 and answer.content["error"] == (
+    assert answer.status == 404
+    assert answer.content["error"] == (
         "model: expected numbers, the model of this server, got foo; correct the URL."
     )
 

@@ -10,7 +10,8 @@ def test_openapi_names_every_path(server):
     page = server.send("/openapi.json").content
     document = server.send("/docs").content.decode()
     assert all(f" {path}</code></h3>" in document for path in page["paths"])
-    assert 'href="#InputTensor"' in document and 'id="InputTensor"' in document
+    assert 'href="#InputTensor"' in document
+    assert 'id="InputTensor"' in document
     model = "/v2/models/numbers"
     assert {
         "/translate",

@@ -79,7 +79,8 @@ def test_documented_commands_work(serve):
         '{"translatedText":["zweiundvierzig","sieben"]}{"predictions":[{"translation":"zweiundvierzig"'
         in done.stdout
     )
-    assert '"data":["zweiundvierzig","sieben"]' in done.stdout and "data: {" in done.stdout
+    assert '"data":["zweiundvierzig","sieben"]' in done.stdout
+    assert "data: {" in done.stdout
 
 
 def test_paragraphs_in_all_protocols(any_server):
@@ -108,10 +109,8 @@ def test_rows_may_name_their_inputs(server):
         },
     )
     good, bad = answer.content["predictions"]
-    assert (
-        set(good) == {"log_probability", "tokens", "token_log_probs"}
-        and good["log_probability"] > bad["log_probability"]
-    )
+    assert set(good) == {"log_probability", "tokens", "token_log_probs"}
+    assert good["log_probability"] > bad["log_probability"]
     assert (
         server.send(PREDICT, {"instances": [{"text": "seven"}]}).content["predictions"][0][
             "translation"
@@ -143,9 +142,8 @@ def test_optional_settings_and_prefix(server, translator):
 def test_too_long_text_scores_nan(unsplit_server):
     answer = unsplit_server.predict("seven", LONG)
     assert answer.content["outputs"]["translation"] == ["sieben", ""]
-    assert (
-        answer.content["outputs"]["score"][1] == "NaN" and answer.content["outputs"]["score"][0] < 0
-    )
+    assert answer.content["outputs"]["score"][1] == "NaN"
+    assert answer.content["outputs"]["score"][0] < 0
 
 
 def test_saved_model_client_translates(unsplit_server):
@@ -318,9 +316,11 @@ def test_a_text_is_streamed_as_events(any_server, translator):
     answer = any_server.send("/v2/models/numbers/generate_stream", {"text_input": text})
     assert answer.headers["content-type"].startswith("text/event-stream")
     events = answer.content.decode().split("\n\n")
-    assert events.pop() == "" and all(event.startswith("data: ") for event in events)
+    assert events.pop() == ""
+    assert all(event.startswith("data: ") for event in events)
     parts = [json.loads(event.removeprefix("data: ")) for event in events]
-    assert len(parts) > 1 and {part["model_name"] for part in parts} == {"numbers"}
+    assert len(parts) > 1
+    assert {part["model_name"] for part in parts} == {"numbers"}
     (expected,) = translator.translate([text], beam_size=1)
     assert "".join(part["text_output"] for part in parts) == expected.text
     assert (

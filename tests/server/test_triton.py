@@ -139,7 +139,8 @@ def test_binary_prefix_after_json_text(server):
     prefix |= {"name": "prefix", "shape": [2, 1]}
     answer = infer(server, {"inputs": [text, prefix]}, packed("", "neun"))
     first, second = outputs_of(answer)[0]["data"]
-    assert first == "zweiundvierzig" and second.startswith("neun")
+    assert first == "zweiundvierzig"
+    assert second.startswith("neun")
     swapped = infer(server, {"inputs": [prefix, text]}, packed("", "neun"))
     assert outputs_of(swapped)[0]["data"] == [first, second]
 
@@ -236,7 +237,8 @@ def test_data_and_binary_data_are_refused(server):
     request = request_of("seven")
     request["inputs"][0]["data"] = ["seven"]
     answer = infer(server, request, packed("seven"))
-    assert answer.status == 400 and "got 1 items of data and 9;" in answer.content["error"]
+    assert answer.status == 400
+    assert "got 1 items of data and 9;" in answer.content["error"]
 
 
 @pytest.mark.parametrize(
@@ -273,7 +275,8 @@ def test_model_configuration_and_index(server):
     for path in (MODEL, f"{MODEL}/versions/1"):
         configuration = server.send(f"{path}/config").content
         metadata = server.send(path).content
-        assert configuration["name"] == "numbers" and configuration["max_batch_size"] == 0
+        assert configuration["name"] == "numbers"
+        assert configuration["max_batch_size"] == 0
         text, prefix = configuration["input"]
         assert text == {"name": "text", "data_type": "TYPE_STRING", "dims": [-1]}
         assert prefix["optional"] is True
@@ -314,7 +317,8 @@ def test_tritonclient_translates(server):
     ):
         assert answer.as_numpy("translation").tolist() == [b"zweiundvierzig", b"sieben"]
         assert answer.as_numpy("score").dtype == numpy.float32
-    assert client.is_server_ready() and client.is_model_ready("numbers")
+    assert client.is_server_ready()
+    assert client.is_model_ready("numbers")
     assert "binary_tensor_data" in client.get_server_metadata()["extensions"]
     assert client.get_model_config("numbers")["name"] == "numbers"
     assert client.get_model_repository_index()[0]["state"] == "READY"

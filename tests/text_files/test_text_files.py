@@ -41,7 +41,8 @@ def _kind(path):
 def test_concatenated_parts_read_as_one(tmp_path, name):
     path = written(tmp_path / name)
     source = LineReader(path, Texts())
-    assert [line.texts[0] for line in source] == LINES and source.lines == count_lines(path) == 5
+    assert [line.texts[0] for line in source] == LINES
+    assert source.lines == count_lines(path) == 5
     with open_decompressed(path) as file:
         assert file.read() == DATA
     assert compress(DATA, _kind(path)) == compress(DATA, _kind(path))
@@ -163,14 +164,10 @@ def test_bad_json_line_is_refused(line, reason):
 def test_file_names_choose_records(tmp_path):
     table, objects, texts = tmp_path / "a.tsv.gz", tmp_path / "a.jsonl", tmp_path / "a.en.zst"
     rows = input_records(table, "1", "translation")
-    assert (
-        output_records(rows, table, None) is rows
-        and output_records(rows, table, tmp_path / "b.tsv") is rows
-    )
-    assert (
-        type(output_records(rows, table, texts)) is Texts
-        and type(input_records(texts, None, "x")) is Texts
-    )
+    assert output_records(rows, table, None) is rows
+    assert output_records(rows, table, tmp_path / "b.tsv") is rows
+    assert type(output_records(rows, table, texts)) is Texts
+    assert type(input_records(texts, None, "x")) is Texts
     for call, message in (
         (
             lambda: output_records(rows, table, objects),
@@ -232,17 +229,16 @@ def test_uncommitted_data_is_cut_off(tmp_path, name):
 def test_empty_output_is_valid(tmp_path):
     with OutputFile(tmp_path / "out.gz"):
         pass
-    assert (
-        gzip.decompress((tmp_path / "out.gz").read_bytes()) == b""
-        and (tmp_path / "out.gz").stat().st_size
-    )
+    assert gzip.decompress((tmp_path / "out.gz").read_bytes()) == b""
+    assert (tmp_path / "out.gz").stat().st_size
 
 
 def test_renamed_run_is_complete(tmp_path):
     path = tmp_path / "out.txt"
     part(path, ["a"], 1, end=False)
     (tmp_path / "out.txt.partial").rename(path)
-    assert unfinished_run(path) is None and list(tmp_path.iterdir()) == [path]
+    assert unfinished_run(path) is None
+    assert list(tmp_path.iterdir()) == [path]
 
 
 def test_too_short_output_is_refused(tmp_path):

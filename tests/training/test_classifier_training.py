@@ -87,9 +87,8 @@ def test_classifier_bundle_is_complete(trained, recipe):
     assert json.loads((out / "metrics.json").read_text())["averaged_epochs"] == [3, 4]
     assert TextClassifier.load(out).classify(["drei"]) == classifier.classify(["drei"])
     assert lines[0].endswith(" subwords, 3 labels")
-    assert lines[1].startswith("train: 600 texts, ") and lines[2].startswith(
-        "validation: 90 texts, "
-    )
+    assert lines[1].startswith("train: 600 texts, ")
+    assert lines[2].startswith("validation: 90 texts, ")
     assert f"accuracy {history['val_accuracy'][0]:.1%}, " in lines[3]
 
 

@@ -216,7 +216,8 @@ def test_gradients_avoid_page_strides():
         if operation.type == "MatMul" and operation.get_attr("transpose_a")
     ]
     widths = {rows.shape[1] for factors in read for rows in factors}
-    assert 1040 in widths and 1024 not in widths
+    assert 1040 in widths
+    assert 1024 not in widths
 
 
 def threads_after(code, **environment):

@@ -38,7 +38,8 @@ def test_trim_prints_sizes_and_check(folder, tmp_path):
     assert done.exit_code == 0, done.output
     source, target, parameters, *checks, bundle = done.output.splitlines()
     assert (source, target) == ("source: 72 to 50 pieces", "target: 68 to 50 pieces")
-    assert parameters.startswith("parameters: ") and parameters.endswith(" MB")
+    assert parameters.startswith("parameters: ")
+    assert parameters.endswith(" MB")
     assert [line.partition(":")[0] for line in checks] == [
         "check of 2 texts (source)",
         "check of 2 texts (target)",

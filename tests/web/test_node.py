@@ -189,7 +189,9 @@ def test_program_writes_one_line_each(web):
     )
     status, out, _ = node(web / "translate-cli.mjs", "--beam-size", 3, "--n-best", 2, "seven")
     lines = [line.split("\t") for line in out.splitlines()]
-    assert status == 0 and lines[0][0] == "sieben" and float(lines[0][1]) >= float(lines[1][1])
+    assert status == 0
+    assert lines[0][0] == "sieben"
+    assert float(lines[0][1]) >= float(lines[1][1])
 
 
 @pytest.mark.long  # Node opens a model
@@ -317,14 +319,16 @@ def test_a_paragraph_has_five_sentences(in_node):
         "einhundertneunundneunzig.",
     ]
     assert result["text"] == "{} {} {}  {}\n\n  {}\r\n".format(*texts)
-    assert "ids" not in result and all(sentence["ids"] for sentence in result["sentences"])
+    assert "ids" not in result
+    assert all(sentence["ids"] for sentence in result["sentences"])
 
 
 def test_an_emoji_is_put_back(in_node):
     result, _ = in_node["emoji"]
     assert (result["text"], result["keptCharacters"]) == ("😀 sieben", 1)
     result, _ = in_node["emoji in the middle"]
-    assert "👩‍👩‍👧" in result["text"] and result["keptCharacters"] == 6
+    assert "👩‍👩‍👧" in result["text"]
+    assert result["keptCharacters"] == 6
 
 
 def test_punctuation_stays_as_it_is(in_node):
@@ -345,7 +349,8 @@ def test_program_may_not_split_texts(web, translator):
     text = "forty-two. seven."
     status, out, _ = node(web / "translate-cli.mjs", "--no-split-sentences", text)
     expected = translator.translate([text], split_sentences=False)[0].text
-    assert (status, out) == (0, f"{expected}\n") and "sieben" not in expected
+    assert (status, out) == (0, f"{expected}\n")
+    assert "sieben" not in expected
     assert node(web / "translate-cli.mjs", text)[1] == "zweiundvierzig. sieben.\n"
 
 

@@ -149,7 +149,8 @@ def test_program_reads_lines(project):
 )
 def test_program_refuses_other_files(project, arguments, message):
     status, out, error = program(project, *arguments)
-    assert (status, out) == (1, "") and message in error
+    assert (status, out) == (1, "")
+    assert message in error
     assert len(error.splitlines()) == 1
 
 
@@ -212,7 +213,8 @@ def test_module_reads_webassembly_of_another_address(project):
     # The file has no score.onnx beside it, so that the program fails after the translation.
     assert "ort-wasm" not in error and "score.onnx" in error, (status, out)
     status, out, error = module(project, {**options, "wasm": "no.wasm"}, ["forty-two"])
-    assert (status, out) == (1, "") and "no.wasm: expected a file, got none." in error
+    assert (status, out) == (1, "")
+    assert "no.wasm: expected a file, got none." in error
 
 
 def test_module_needs_a_file(project):

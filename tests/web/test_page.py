@@ -143,7 +143,8 @@ def test_page_translates_a_paragraph(seen, translator):
     expected = translator.translate([PARAGRAPH])[0]
     assert len(expected.sentences) == 5
     assert seen["paragraph"]["whole"] == expected.text
-    assert "\n\n" in expected.text and "😀" in expected.text
+    assert "\n\n" in expected.text
+    assert "😀" in expected.text
     assert [[text for text, _ in sentence] for sentence in seen["paragraph"]["sentences"]] == [
         [sentence.text] for sentence in expected.sentences
     ]
@@ -197,7 +198,8 @@ def test_panes_are_side_by_side_on_a_desktop(seen):
     assert source["right"] < target["left"]
     assert (source["top"], source["height"]) == (target["top"], target["height"])
     source, target = seen["panes"]["phone"]
-    assert source["bottom"] < target["top"] and source["left"] == target["left"]
+    assert source["bottom"] < target["top"]
+    assert source["left"] == target["left"]
 
 
 def test_page_copies_the_translation(seen, translator):
@@ -269,5 +271,6 @@ def test_keyboard_starts_at_the_text(seen):
 
 
 def test_page_from_disk_gives_advice(seen):
-    assert "opened from the disk" in seen["file"] and "python -m http.server" in seen["file"]
+    assert "opened from the disk" in seen["file"]
+    assert "python -m http.server" in seen["file"]
     assert "missing" not in seen["file"]

@@ -48,10 +48,8 @@ def test_inspect_shows_the_description(export_of_web, translator, tmp_path):
     for name in ("web", "web_int8"):
         found = inspect(path / name)
         assert (found["kind"], found["parameters"]) == ("web", translator.model.count_params())
-        assert (
-            found["facts"]["int8"] is (name == "web_int8")
-            and found["facts"]["files of the model"]["score"] == "model/score.onnx"
-        )
+        assert found["facts"]["int8"] is (name == "web_int8")
+        assert found["facts"]["files of the model"]["score"] == "model/score.onnx"
         assert found["config"] == translator.model.config.model_dump(mode="json")
         assert (
             found["files"]["model/score.onnx"]
@@ -84,7 +82,8 @@ def test_load_refuses_a_page(export_of_web):
 def test_web_figures_have_agreement(export_of_web):
     path, figures = export_of_web
     assert json.loads((path / "parity.json").read_text()) == figures
-    assert figures["ids"] == "equal" and figures["web"]["largest_score_difference"] < 1e-3
+    assert figures["ids"] == "equal"
+    assert figures["web"]["largest_score_difference"] < 1e-3
     assert figures["web_int8"]["bleu_with_the_model"] >= parity.AGREEMENT
     if shutil.which("node"):
         assert figures["web"]["in_node"] == {"sentences": figures["sentences"], "texts": "equal"}
