@@ -107,10 +107,10 @@ def _check_calls(layer, inputs, arrays, output_shape):
     assert np.isfinite(np.asarray(output)).all()
     specs = {name: keras.KerasTensor(array.shape, array.dtype) for name, array in arrays.items()}
     symbolic = layer.compute_output_spec(**specs)
-    found, expected = (
+    actual, expected = (
         keras.tree.map_structure(_shape, result) for result in (symbolic, layer(**arrays))
     )
-    assert found == expected
+    assert actual == expected
     assert keras.backend.standardize_dtype(
         _output(symbolic).dtype
     ) == keras.backend.standardize_dtype(output.dtype)

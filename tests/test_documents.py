@@ -516,14 +516,14 @@ def test_each_reason_fits_one_block():
     """A block that is gone, or that two reasons name, is noticed; so is a page without blocks that
     should have some.
     """
-    found = blocks()
+    actual = blocks()
     unused = [
         (page, part)
         for page, part, _ in NOT_RUN + LONG
-        if not any(page == block.page and part in block.text for block in found)
+        if not any(page == block.page and part in block.text for block in actual)
     ]
     assert unused == []
-    assert sum(not block.reasons for block in found) >= 25
+    assert sum(not block.reasons for block in actual) >= 25
 
 
 @pytest.mark.parametrize("block", cases())

@@ -21,10 +21,10 @@ class Dictionary:
 
     def translate(self, texts, shout=False):
         self.batches.append(len(texts))
-        found = [self.translations.get(text, text) for text in texts]
+        actual = [self.translations.get(text, text) for text in texts]
         return [
             Translation(text, [Hypothesis(f.upper() if shout else f, -0.5)])
-            for text, f in zip(texts, found, strict=True)
+            for text, f in zip(texts, actual, strict=True)
         ]
 
 
@@ -47,62 +47,64 @@ COPIED = pairs(
 
 
 def test_evaluate_perfect_translation():
-    found, outputs = evaluate(Dictionary({}), COPIED)
+    actual, outputs = evaluate(Dictionary({}), COPIED)
     assert outputs == [pair.target for pair in COPIED]
-    np.testing.assert_allclose([found.bleu, found.chrf, found.exact_match], [100.0, 100.0, 100.0])
-    assert found.sentences == 3
+    np.testing.assert_allclose(
+        [actual.bleu, actual.chrf, actual.exact_match], [100.0, 100.0, 100.0]
+    )
+    assert actual.sentences == 3
 
 
 def test_evaluate_passes_settings():
-    found, outputs = evaluate(Dictionary({}), COPIED, shout=True)
+    actual, outputs = evaluate(Dictionary({}), COPIED, shout=True)
     assert outputs == [
         "THE CAT SAT ON THE MAT",
         "A DOG LAY IN THE SUN",
         "TWO BIRDS SANG A SHORT SONG",
     ]
-    assert (found.bleu, found.chrf, found.exact_match) == (0.0, 0.0, 0.0)
+    assert (actual.bleu, actual.chrf, actual.exact_match) == (0.0, 0.0, 0.0)
 
 
 def test_bleu_matches_hand_value():
     # n-grams in common with the reference: 5/5, 3/4, 2/3, 1/2; brevity penalty exp(1 - 6/5).
-    found, _ = evaluate(
+    actual, _ = evaluate(
         Dictionary({"eins": "the cat sat on mat"}), pairs(["eins", "the cat sat on the mat"])
     )
-    assert found.bleu == pytest.approx(100 * (3 / 4 * 2 / 3 * 1 / 2) ** 0.25 * np.exp(-0.2))
+    assert actual.bleu == pytest.approx(100 * (3 / 4 * 2 / 3 * 1 / 2) ** 0.25 * np.exp(-0.2))
 
 
 def test_chrf_matches_hand_value():
     # Letters 2/2 and 2/3, pairs of letters 1/1 and 1/2: precision 1, recall 7/12, F2 = 5 * 7/12 /
     # (4 + 7/12).
-    found, _ = evaluate(Dictionary({"eins": "ab"}), pairs(["eins", "abc"]))
-    assert found.chrf == pytest.approx(100 * 35 / 55)
+    actual, _ = evaluate(Dictionary({"eins": "ab"}), pairs(["eins", "abc"]))
+    assert actual.chrf == pytest.approx(100 * 35 / 55)
 
 
 def test_exact_match_whole_sentences():
     wrong = Dictionary({"a dog lay in the sun": "a dog lay in the sun ."})
-    found, outputs = evaluate(wrong, iter(COPIED))
+    actual, outputs = evaluate(wrong, iter(COPIED))
     assert outputs[1] == "a dog lay in the sun ."
-    assert found.exact_match == pytest.approx(200 / 3)
+    assert actual.exact_match == pytest.approx(200 / 3)
 
 
 def test_signatures_match_sacrebleu():
-    found, _ = evaluate(Dictionary({}), COPIED)
+    actual, _ = evaluate(Dictionary({}), COPIED)
     assert (
-        found.bleu_signature
+        actual.bleu_signature
         == f"nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:{sacrebleu.__version__}"
     )
     assert (
-        found.chrf_signature
+        actual.chrf_signature
         == f"nrefs:1|case:mixed|eff:yes|nc:6|nw:0|space:no|version:{sacrebleu.__version__}"
     )
 
 
 def test_speed_excludes_warm_up_batch():
     translator = Dictionary({})
-    found, _ = evaluate(translator, COPIED * 50)
+    actual, _ = evaluate(translator, COPIED * 50)
     assert translator.batches == [64, 150]
-    assert found.seconds > 0
-    assert found.sentences_per_second == pytest.approx(150 / found.seconds)
+    assert actual.seconds > 0
+    assert actual.sentences_per_second == pytest.approx(150 / actual.seconds)
 
 
 @pytest.mark.parametrize(
@@ -122,9 +124,9 @@ def test_timing_opens_no_files(exported, settings, monkeypatch):
 
     class Watched:
         def translate(self, texts, **settings):
-            found = translator.translate(texts, **settings)
+            actual = translator.translate(texts, **settings)
             opened.append(len(sessions))
-            return found
+            return actual
 
     evaluate(Watched(), pairs(*[["seven", "sieben"]] * 65), **settings)
     assert opened == [2, 2]  # for one text alone, and for these

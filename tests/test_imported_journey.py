@@ -39,13 +39,13 @@ def translated_by_ctranslate2(folder, texts):
         sentencepiece.SentencePieceProcessor(model_file=str(folder / f"{side}.model"))
         for side in ("source", "target")
     )
-    found = ctranslate2.Translator(str(folder)).translate_batch(
+    actual = ctranslate2.Translator(str(folder)).translate_batch(
         [source.id_to_piece(ids) for ids in source.encode(texts)],
         beam_size=1,
         max_decoding_length=30,
         min_decoding_length=0,
     )
-    return [target.decode(result.hypotheses[0]) for result in found]
+    return [target.decode(result.hypotheses[0]) for result in actual]
 
 
 # Import, fine-tuning, export and three engines, one after the other.
@@ -104,11 +104,11 @@ def test_marianmt_to_three_engines(tmp_path):
     )
     settings = {"beam_size": 1, "max_length": 30, "max_length_factor": 1000}
     sentences = texts["de"][:40]
-    expected = [found.text for found in load(tuned).translate(sentences, **settings)]
+    expected = [actual.text for actual in load(tuned).translate(sentences, **settings)]
     assert len(set(expected)) > 5
     for name in ("saved_model", "translate.onnx"):
         assert [
-            found.text for found in load(files / name).translate(sentences, **settings)
+            actual.text for actual in load(files / name).translate(sentences, **settings)
         ] == expected
     assert translated_by_ctranslate2(files / "ctranslate2", sentences) == expected
 
@@ -234,7 +234,7 @@ def test_families_to_three_engines(tmp_path, write, languages):
     run("export", tuned, "--out", files, *formats)
     sentences = texts["de"][:40]
     for settings in ({}, {"beam_size": 4, "max_length": 30}):
-        expected = [found.text for found in load(tuned).translate(sentences, **settings)]
+        expected = [actual.text for actual in load(tuned).translate(sentences, **settings)]
         assert len(set(expected)) > 5
         for name in ("saved_model", "translate.onnx"):
             results = load(files / name).translate(sentences, **settings)

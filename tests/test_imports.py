@@ -67,7 +67,7 @@ def test_type_checkers_see_all_names():
         for node in tree.body
         if isinstance(node, ast.If) and getattr(node.test, "id", "") == "TYPE_CHECKING"
     ]
-    found = [
+    actual = [
         (alias.name, line.module.removeprefix("tfk_transformer").removeprefix("."))
         for line in block.body
         for alias in line.names
@@ -77,7 +77,7 @@ def test_type_checkers_see_all_names():
     # be called, for a function.
     submodules = {name: "" for name, home in tfk_transformer._HOME.items() if name == home}
     submodules["export"] = "export.exporting"
-    assert sorted(found) == sorted({**tfk_transformer._HOME, **submodules}.items())
+    assert sorted(actual) == sorted({**tfk_transformer._HOME, **submodules}.items())
 
 
 def test_setup_lists_every_package():

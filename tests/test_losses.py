@@ -25,10 +25,10 @@ def logits(seed=1, scale=3.0):
 
 def reference(labels, z, label_smoothing):
     """The cross-entropy with the smoothed one-hot distribution written out, float64 (B, T)."""
-    wanted = (1 - label_smoothing) * np.eye(VOCAB_SIZE)[labels] + label_smoothing / VOCAB_SIZE
+    expected = (1 - label_smoothing) * np.eye(VOCAB_SIZE)[labels] + label_smoothing / VOCAB_SIZE
     z = z.astype("float64")
     log_probabilities = z - np.log(np.exp(z).sum(-1, keepdims=True))
-    return -(wanted * log_probabilities).sum(-1)
+    return -(expected * log_probabilities).sum(-1)
 
 
 @pytest.mark.parametrize("label_smoothing", [0.0, 0.1, 0.7])
@@ -197,10 +197,10 @@ def test_silent_tokens_get_no_smoothing(label_smoothing, dtype):
     gradient = np.array(ops.cast(tape.gradient(losses, z), "float32"))
     exponentials = np.exp(exact[..., others].astype("float64"))
     probabilities = exponentials / exponentials.sum(-1, keepdims=True)
-    wanted = (1 - label_smoothing) * (labels[..., None] == others) + label_smoothing / len(others)
-    np.testing.assert_allclose(losses, -(wanted * np.log(probabilities)).sum(-1), rtol=1e-5)
+    expected = (1 - label_smoothing) * (labels[..., None] == others) + label_smoothing / len(others)
+    np.testing.assert_allclose(losses, -(expected * np.log(probabilities)).sum(-1), rtol=1e-5)
     np.testing.assert_allclose(
-        gradient[..., others], probabilities - wanted, atol=1e-6 if dtype == "float32" else 1e-2
+        gradient[..., others], probabilities - expected, atol=1e-6 if dtype == "float32" else 1e-2
     )
     np.testing.assert_array_equal(gradient[..., silent], 0)
 
@@ -218,8 +218,8 @@ def reference_of_wide(labels, z, label_smoothing):
     z = z.astype("float64")
     # The others are so far below that the sum is that of one.
     log_probabilities = z - z.max(-1, keepdims=True)
-    wanted = (1 - label_smoothing) * np.eye(VOCAB_SIZE)[labels] + label_smoothing / VOCAB_SIZE
-    return -(wanted * log_probabilities).sum(-1)
+    expected = (1 - label_smoothing) * np.eye(VOCAB_SIZE)[labels] + label_smoothing / VOCAB_SIZE
+    return -(expected * log_probabilities).sum(-1)
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
@@ -299,9 +299,9 @@ def test_divergence_averages_both_ways():
     for function in (divergence, apart):
         with tf.GradientTape() as tape:
             tape.watch(z)
-            found = function(z)
-            total = tf.reduce_sum(tf.cast(found, "float32") * np.arange(1.0, 6.0, dtype="float32"))
-        results.append((found, tape.gradient(total, z)))
+            actual = function(z)
+            total = tf.reduce_sum(tf.cast(actual, "float32") * np.arange(1.0, 6.0, dtype="float32"))
+        results.append((actual, tape.gradient(total, z)))
     for one, other in zip(*results, strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
     assert float(tf.reduce_min(results[0][0])) > 0.1
@@ -315,9 +315,9 @@ def test_divergence_skips_silent_tokens(dtype):
     for values in (ops.cast(with_silent, "float32"), z):  # as a loss of Keras gets them
         with tf.GradientTape() as tape:
             tape.watch(values)
-            found = divergence(values)
+            actual = divergence(values)
         results.append(
-            (np.array(found), np.array(ops.cast(tape.gradient(found, values), "float32")))
+            (np.array(actual), np.array(ops.cast(tape.gradient(actual, values), "float32")))
         )
     np.testing.assert_allclose(results[0][0], results[1][0], rtol=1e-5)
     np.testing.assert_array_equal(results[0][1][..., :2], 0)

@@ -56,15 +56,15 @@ def test_optimizers_match_keras(name, more, sparse):
 
 def test_schedule_and_loss_scaling():
     schedule = keras.optimizers.schedules.CosineDecay(0.1, 10)
-    found = []
+    actual = []
     for kind in (optimizers.Adam, keras.optimizers.Adam):
         model = keras.Sequential([keras.layers.Dense(2, dtype="mixed_float16")])
         model.build((None, 3))
         model.set_weights([np.full((3, 2), 0.5), np.zeros(2)])
         model.compile(keras.optimizers.LossScaleOptimizer(kind(schedule)), "mse", jit_compile=False)
         model.fit(np.ones((8, 3)), np.ones((8, 2)), epochs=4, verbose=0)
-        found.append(model.get_weights())
-    for one, other in zip(*found, strict=True):
+        actual.append(model.get_weights())
+    for one, other in zip(*actual, strict=True):
         np.testing.assert_allclose(one, other, atol=1e-5)
 
 

@@ -31,11 +31,11 @@ def ask(folder, found):
 
 def test_processes_share_one_folder():
     context = multiprocessing.get_context("spawn")
-    found = context.Queue()
-    processes = [context.Process(target=ask, args=(run_wide.folder, found)) for _ in range(3)]
+    actual = context.Queue()
+    processes = [context.Process(target=ask, args=(run_wide.folder, actual)) for _ in range(3)]
     for process in processes:
         process.start()
-    assert [found.get(timeout=60) for _ in processes] == [["first.txt", "makers.txt"]] * 3
+    assert [actual.get(timeout=60) for _ in processes] == [["first.txt", "makers.txt"]] * 3
     for process in processes:
         process.join()
     assert (run_wide.folder / "some/folder/makers.txt").read_text() == "one\n"

@@ -106,20 +106,20 @@ def test_named_extras_have_the_package():
         "project"
     ]
     for package, extra in EXTRAS.items():
-        wanted = {"tensorflow_serving": "tensorflow-serving-api", "yaml": "pyyaml"}.get(
+        expected = {"tensorflow_serving": "tensorflow-serving-api", "yaml": "pyyaml"}.get(
             package, package.replace("_", "-")
         )
         assert any(
-            line.startswith(wanted) for line in _all_of(extra, project["optional-dependencies"])
+            line.startswith(expected) for line in _all_of(extra, project["optional-dependencies"])
         ), (package, extra)
 
 
 def _all_of(extra: str, extras: dict) -> list[str]:
     """Return the requirements of an extra, those of the extras that it names included."""
-    found = []
+    actual = []
     for line in extras[extra]:
         own = line.startswith("tfk-transformer[")
-        found += (
+        actual += (
             [line]
             if not own
             else [
@@ -128,7 +128,7 @@ def _all_of(extra: str, extras: dict) -> list[str]:
                 for deep in _all_of(name, extras)
             ]
         )
-    return found
+    return actual
 
 
 @pytest.mark.parametrize("name", ["Transformer", "train", "TokenAccuracy"])

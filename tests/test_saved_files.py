@@ -14,8 +14,8 @@ EXPECTED = json.loads((FILES / "expected.json").read_text())
 
 @pytest.mark.parametrize("name", ["bundle", "translate.onnx"])
 def test_old_files_translate_alike(name):
-    found = tfk.load(FILES / name).translate(EXPECTED["texts"], **EXPECTED["settings"])
-    for translation, expected in zip(found, EXPECTED["hypotheses"], strict=True):
+    actual = tfk.load(FILES / name).translate(EXPECTED["texts"], **EXPECTED["settings"])
+    for translation, expected in zip(actual, EXPECTED["hypotheses"], strict=True):
         assert [hypothesis.text for hypothesis in translation.hypotheses] == [
             text for text, _ in expected
         ]
@@ -24,8 +24,8 @@ def test_old_files_translate_alike(name):
 
 
 def test_old_bundle_scores_alike():
-    found = tfk.load(FILES / "bundle").score(EXPECTED["texts"], EXPECTED["targets"])
-    np.testing.assert_allclose(found, EXPECTED["log_probabilities"], rtol=1e-5)
+    actual = tfk.load(FILES / "bundle").score(EXPECTED["texts"], EXPECTED["targets"])
+    np.testing.assert_allclose(actual, EXPECTED["log_probabilities"], rtol=1e-5)
 
 
 @pytest.mark.parametrize("name", ["bundle", "translate.onnx"])

@@ -31,10 +31,10 @@ def test_paper_rates_by_hand():
 
 def test_rate_rises_to_peak_and_falls():
     steps = np.arange(1, 50)
-    found = np.array(rates(InverseSquareRoot(peak=0.7, warmup_steps=7), steps))
-    np.testing.assert_allclose(found[:7], [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7], rtol=1e-6)
-    np.testing.assert_allclose(found[7:], 0.7 * np.sqrt(7 / steps[7:]), rtol=1e-6)
-    assert steps[found.argmax()] == 7
+    actual = np.array(rates(InverseSquareRoot(peak=0.7, warmup_steps=7), steps))
+    np.testing.assert_allclose(actual[:7], [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7], rtol=1e-6)
+    np.testing.assert_allclose(actual[7:], 0.7 * np.sqrt(7 / steps[7:]), rtol=1e-6)
+    assert steps[actual.argmax()] == 7
 
 
 def test_one_warmup_step_starts_at_peak():

@@ -119,16 +119,16 @@ def check(output, folder, expected):
     """Every line of the input is in one of the outputs, once: with its translation, or with the
     reason why it has none.
     """
-    found = sorted(
+    actual = sorted(
         (json.loads(line) for line in lines(output, "translations")), key=lambda line: line["id"]
     )
-    assert [list(line) for line in found] == [["id", "text", "more", "translation", "score"]] * len(
-        WORDS
-    )
-    assert [(line["text"], line["translation"]) for line in found] == [
+    assert [list(line) for line in actual] == [
+        ["id", "text", "more", "translation", "score"]
+    ] * len(WORDS)
+    assert [(line["text"], line["translation"]) for line in actual] == [
         (each.source, each.text) for each in expected
     ]
-    assert [line["score"] for line in found] == pytest.approx(
+    assert [line["score"] for line in actual] == pytest.approx(
         [each.hypotheses[0].score for each in expected], abs=1e-4
     )
     bad = {line["line"]: line for line in map(json.loads, lines(output, "bad-lines"))}

@@ -40,8 +40,8 @@ class Terminal:
         deadline = time.monotonic() + SECONDS
         while text not in self.seen:
             assert time.monotonic() < deadline and self._read(), f"no {text!r} in {self.seen!r}"
-        found, _, self.seen = self.seen.partition(text)
-        return found + text
+        actual, _, self.seen = self.seen.partition(text)
+        return actual + text
 
     def end(self) -> tuple[int, str]:
         """Wait for the end of the program; return its exit status and what appeared since the last

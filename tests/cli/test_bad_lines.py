@@ -77,8 +77,8 @@ def reports(file, bad, of, done):
 
 
 def test_bad_lines_are_left_out(run, model):
-    found = run("translate", model, UNSPLIT, "--beam-size", 1, "--on-error", "skip", stdin=GIVEN)
-    assert found == (
+    actual = run("translate", model, UNSPLIT, "--beam-size", 1, "--on-error", "skip", stdin=GIVEN)
+    assert actual == (
         0,
         "sieben\n\nzweiundvierzig\nneun\n",
         reports("standard input", BAD, 7, "left out"),
@@ -99,10 +99,10 @@ def test_bad_lines_are_left_blank(run, model, tmp_path):
         "out.txt",
         "out.txt.errors.jsonl",
     ]
-    found = [
+    actual = [
         json.loads(line) for line in (tmp_path / "out.txt.errors.jsonl").read_text().splitlines()
     ]
-    assert found == [
+    assert actual == [
         {"file": f"{tmp_path}/in.txt", "line": number, "reason": reason}
         for number, reason in BAD.items()
     ]
@@ -126,10 +126,10 @@ def test_line_numbers_span_chunks(run):
     lines[2500] = b"a\0b"
     reason = TOO_LONG.replace("32", "24")
     arguments = ["translate", SMALL, UNSPLIT, "--beam-size", 1]
-    found = run(*arguments, "--on-error", "skip", stdin=b"\n".join(lines))
-    assert found[0] == 0
-    assert found[1].count("\n") == 4498
-    assert found[2] == reports("standard input", {2501: NUL, 4005: reason}, "4,500", "left out")
+    actual = run(*arguments, "--on-error", "skip", stdin=b"\n".join(lines))
+    assert actual[0] == 0
+    assert actual[1].count("\n") == 4498
+    assert actual[2] == reports("standard input", {2501: NUL, 4005: reason}, "4,500", "left out")
     lines[2500] = b"two"
     status, out, error = run(*arguments, stdin=b"\n".join(lines))
     assert (status, out.count("\n"), error) == (1, 4004, f"error: standard input:4005: {reason}\n")

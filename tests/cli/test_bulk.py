@@ -301,10 +301,10 @@ def test_table_gets_output_column(run, exported, tmp_path):
         tmp_path / "out.txt",
     )
     assert (tmp_path / "out.txt").read_text() == "sieben\nzweiundvierzig\n"
-    found = [
+    actual = [
         json.loads(line) for line in (tmp_path / "out.txt.errors.jsonl").read_text().splitlines()
     ]
-    assert [(each["line"], each["reason"][:18]) for each in found] == [
+    assert [(each["line"], each["reason"][:18]) for each in actual] == [
         (3, "expected 2 columns"),
         (4, "expected at most 3"),
     ]

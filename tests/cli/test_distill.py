@@ -90,9 +90,9 @@ def test_train_json_is_one_object(run, recipe, tmp_path):
     """The lines of a training are on standard error then."""
     (tmp_path / "mine.toml").write_text(recipe.replace(epochs=1, **SMALL).to_toml())
     status, out, error = run("train", tmp_path / "mine.toml", "--out", tmp_path / "b", "--json")
-    found = json.loads(out)
-    assert (status, found["bundle"], found["epoch"]) == (0, str(tmp_path / "b"), 1)
-    assert found == {
+    actual = json.loads(out)
+    assert (status, actual["bundle"], actual["epoch"]) == (0, str(tmp_path / "b"), 1)
+    assert actual == {
         "bundle": str(tmp_path / "b"),
         **json.loads((tmp_path / "b" / "metrics.json").read_text()),
     }

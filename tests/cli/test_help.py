@@ -127,8 +127,8 @@ def test_recipe_and_option_help_agree():
 def test_typo_suggests_nearest_name(run, bundle, tmp_path, monkeypatch, arguments, status, message):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "120")
-    found, out, error = run(*(argument.format(bundle=bundle) for argument in arguments))
-    assert (found, out) == (status, "")
+    actual, out, error = run(*(argument.format(bundle=bundle) for argument in arguments))
+    assert (actual, out) == (status, "")
     assert message in " ".join(error.split())
 
 

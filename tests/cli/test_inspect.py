@@ -29,13 +29,13 @@ def test_inspect_compares_export_files(run, exported):
         "inspect", exported / "translate.onnx", exported / "generate.onnx", "--json"
     )
     assert (status, error) == (0, "")
-    found = json.loads(out)
-    assert found["paths"] == [str(exported / "translate.onnx"), str(exported / "generate.onnx")]
+    actual = json.loads(out)
+    assert actual["paths"] == [str(exported / "translate.onnx"), str(exported / "generate.onnx")]
     sizes = [(exported / name).stat().st_size for name in ("translate.onnx", "generate.onnx")]
-    assert found["differences"]["files.translate.onnx"] == [sizes[0], None]
-    assert found["differences"]["files.generate.onnx"] == [None, sizes[1]]
-    assert found["differences"]["signatures.generate"] == [None, "19 inputs, 2 outputs"]
-    assert not any(name.startswith(("config.", "parity.ids")) for name in found["differences"])
+    assert actual["differences"]["files.translate.onnx"] == [sizes[0], None]
+    assert actual["differences"]["files.generate.onnx"] == [None, sizes[1]]
+    assert actual["differences"]["signatures.generate"] == [None, "19 inputs, 2 outputs"]
+    assert not any(name.startswith(("config.", "parity.ids")) for name in actual["differences"])
     status, out, _ = run("inspect", exported / "translate.onnx", exported / "translate.onnx")
     assert status == 0
     assert "0 differences" in out

@@ -316,9 +316,9 @@ def test_json_names_serving_version(run, tmp_path):
     serving = ["--serving", tmp_path / "models", "--name", "n", "--version", 3, "--mounted", "/srv"]
     arguments = ["--out", tmp_path / "out", "-f", "saved_model", *serving, "--json", "--quiet"]
     status, out, error = run("export", bundle, *arguments)
-    found = json.loads(out)
-    assert (status, error, set(found["files"])) == (0, "", {"saved_model", "parity.json"})
-    assert found["serving"] == str(tmp_path / "models" / "n" / "3")
+    actual = json.loads(out)
+    assert (status, error, set(actual["files"])) == (0, "", {"saved_model", "parity.json"})
+    assert actual["serving"] == str(tmp_path / "models" / "n" / "3")
     assert (tmp_path / "models" / "n" / "3" / "saved_model.pb").is_file()
     assert 'base_path: "/srv/n"' in (tmp_path / "models" / "models.config").read_text()
 

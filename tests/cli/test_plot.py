@@ -25,16 +25,16 @@ def texts(run, tmp_path):
 
 
 def test_attention_labels_both_sides(texts, exported):
-    found, note = texts("attention", exported / "translate.onnx", "forty-two")
+    actual, note = texts("attention", exported / "translate.onnx", "forty-two")
     assert {
         "decoder to source: layer 2 of 2",
         "head 4",
         "source token",
         "token predicted",
         "attention weight",
-    } <= set(found)
-    assert {"forty", "two", "und", "&lt;/s&gt;"} & set(found)
-    assert not any("▁" in text for text in found)
+    } <= set(actual)
+    assert {"forty", "two", "und", "&lt;/s&gt;"} & set(actual)
+    assert not any("▁" in text for text in actual)
     assert note == (
         "note: Exported files hold the attention to the source only; a bundle shows that of "
         "encoder and decoder, too.\n"
@@ -42,11 +42,11 @@ def test_attention_labels_both_sides(texts, exported):
 
 
 def test_bundle_plots_self_attention(texts, bundle):
-    found, note = texts(
+    actual, note = texts(
         "attention", bundle, "forty-two", "--translation", "zwei", "--kind", "decoder", "--head", -1
     )
-    assert {"decoder, to the tokens before: layer 2 of 2", "head 4", "&lt;s&gt;"} <= set(found)
-    assert "head 1" not in found
+    assert {"decoder, to the tokens before: layer 2 of 2", "head 4", "&lt;s&gt;"} <= set(actual)
+    assert "head 1" not in actual
     assert note == ""
 
 
@@ -72,8 +72,8 @@ def test_attention_writes_html_page(run, exported, tmp_path):
 
 
 def test_alignment_shows_words(texts, exported):
-    found, _ = texts("alignment", exported / "translate.onnx", "one hundred ninety-nine")
-    assert [text.strip() for text in found] == [
+    actual, _ = texts("alignment", exported / "translate.onnx", "one hundred ninety-nine")
+    assert [text.strip() for text in actual] == [
         "source",
         "translation",
         "one",
@@ -89,14 +89,14 @@ def test_training_shows_several_runs(texts, bundle, tmp_path):
     (tmp_path / "other" / "history.json").write_text(
         '{"loss": [3.0, 2.0], "val_bleu": [null, 5.0]}'
     )
-    found, _ = texts("training", bundle, tmp_path / "other")
+    actual, _ = texts("training", bundle, tmp_path / "other")
     assert {
         "numbers, training",
         "other, training",
         "other",
         "loss (nats a token)",
         "BLEU of the validation split",
-    } <= set(found)
+    } <= set(actual)
 
 
 def test_strange_history_is_refused(run, tmp_path):
@@ -113,8 +113,8 @@ def test_schedule_length_from_recipe(texts, run, tmp_path):
         'data = "numbers:en-de"\nschedule = "cosine"\nwarmup_steps = 10\nepochs = 3\nepoch_steps '
         "= 100\n"
     )
-    found, _ = texts("schedule", recipe)
-    assert {"mine", "training step", "learning rate", "300"} <= set(found)
+    actual, _ = texts("schedule", recipe)
+    assert {"mine", "training step", "learning rate", "300"} <= set(actual)
     recipe.write_text('data = "numbers:en-de"\nschedule = "cosine"\n')
     status, _, error = run("plot", "schedule", recipe, "--out", tmp_path / "b.svg")
     assert status == 1
@@ -131,10 +131,10 @@ def test_positions_and_model_plots(texts, bundle):
         "position in the sequence",
         "value",
     } <= set(texts("positions", bundle)[0])
-    found, _ = texts("model", bundle)
+    actual, _ = texts("model", bundle)
     metrics = json.loads((bundle / "metrics.json").read_text())
-    assert f"Transformer: {metrics['parameters']:,} parameters" in found
-    assert "encoder layers 1 to 2, each" in found
+    assert f"Transformer: {metrics['parameters']:,} parameters" in actual
+    assert "encoder layers 1 to 2, each" in actual
 
 
 @pytest.mark.parametrize(

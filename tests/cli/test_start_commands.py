@@ -96,15 +96,15 @@ def test_doctor_reports_packages():
         [sys.executable, "-c", WITHOUT, "doctor", "--json"], capture_output=True, text=True
     )
     assert (done.returncode, done.stderr) == (0, "")
-    found = json.loads(done.stdout)
-    assert found["versions"]["tfk-transformer"] == tfk.__version__
-    assert found["versions"]["python"].startswith(platform.python_version())
-    assert found["loads"]["text operators of onnxruntime-extensions"] == "yes"
-    assert "CPUExecutionProvider" in found["loads"]["onnxruntime"]
-    assert "CPU:0" in found["loads"]["TensorFlow"]
-    assert found["loads"]["TensorFlow Text, for SavedModels"] == "yes"
-    assert found["extras"]["tensorflow"] == "installed"
-    assert set(found["machine"]) == {"system", "processor", "instructions", "memory", "disk"}
+    actual = json.loads(done.stdout)
+    assert actual["versions"]["tfk-transformer"] == tfk.__version__
+    assert actual["versions"]["python"].startswith(platform.python_version())
+    assert actual["loads"]["text operators of onnxruntime-extensions"] == "yes"
+    assert "CPUExecutionProvider" in actual["loads"]["onnxruntime"]
+    assert "CPU:0" in actual["loads"]["TensorFlow"]
+    assert actual["loads"]["TensorFlow Text, for SavedModels"] == "yes"
+    assert actual["extras"]["tensorflow"] == "installed"
+    assert set(actual["machine"]) == {"system", "processor", "instructions", "memory", "disk"}
     assert str(Path.home()) not in done.stdout
 
 
@@ -130,9 +130,9 @@ def test_doctor_reads_the_processor(tmp_path):
     (tmp_path / "proc" / "cpuinfo").write_text(
         "model name\t: A Processor @ 3 GHz\nflags\t\t: fpu avx2 sse4_2 avx512_vnni\n"
     )
-    found = doctor.describe_machine(tmp_path)
-    assert found["processor"].startswith("A Processor @ 3 GHz; ")
-    assert found["instructions"] == "sse4_2 avx2 avx512_vnni"
+    actual = doctor.describe_machine(tmp_path)
+    assert actual["processor"].startswith("A Processor @ 3 GHz; ")
+    assert actual["instructions"] == "sse4_2 avx2 avx512_vnni"
 
 
 def test_home_folder_is_not_printed():

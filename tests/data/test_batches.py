@@ -250,12 +250,12 @@ def test_joined_prompt_has_no_labels(tokenizers):
         both.encode(["der Bär", "zwei"]), both.encode(["die", "grün und"]), strict=True
     ):
         expected.append(([1, *source, *target], [*[0] * len(source), *target, 2]))
-    found = [
+    actual = [
         (row[row > 0].tolist(), label[: (row > 0).sum()].tolist())
         for row, label in zip(ids, labels, strict=True)
         if row.any()
     ]
-    assert found == expected
+    assert actual == expected
     assert (labels[ids == 0] == 0).all()
 
 

@@ -47,11 +47,11 @@ def test_texts_come_once_with_class(tokenizers, labels, few_shapes):  # noqa: F8
 
 def test_dataset_equals_the_batches(tokenizers, labels):  # noqa: F811
     batches = batches_of(tokenizers, labels)
-    for found, expected in zip(
+    for actual, expected in zip(
         batches.dataset().as_numpy_iterator(), batches.batches(0), strict=True
     ):
-        for part, wanted in zip(found, expected, strict=True):
-            np.testing.assert_array_equal(part, wanted)
+        for part, required in zip(actual, expected, strict=True):
+            np.testing.assert_array_equal(part, required)
 
 
 def test_processes_share_every_batch(tokenizers, labels):  # noqa: F811

@@ -31,9 +31,9 @@ def make_functions(config):
 def check(found, one_by_one):
     """Compare predictions with those for each pair by itself."""
     assert len(found) == len(one_by_one) > 256
-    for prediction, wanted in zip(found, one_by_one, strict=True):
-        assert prediction.shape == wanted.shape
-        np.testing.assert_allclose(prediction, wanted, atol=2e-5)
+    for prediction, expected in zip(found, one_by_one, strict=True):
+        assert prediction.shape == expected.shape
+        np.testing.assert_allclose(prediction, expected, atol=2e-5)
 
 
 # Four shapes of batches, and many.

@@ -18,9 +18,9 @@ def test_rows_keep_their_sequences():
 
 
 def test_padded_rows_keep_the_order():
-    found = Rows.of(SEQUENCES).padded(np.array([3, 0]), (3, 4))
-    assert found.dtype == np.int32
-    assert found.tolist() == [[70_000, 9, 0, 0], [5, 6, 7, 0], [0, 0, 0, 0]]
+    actual = Rows.of(SEQUENCES).padded(np.array([3, 0]), (3, 4))
+    assert actual.dtype == np.int32
+    assert actual.tolist() == [[70_000, 9, 0, 0], [5, 6, 7, 0], [0, 0, 0, 0]]
 
 
 def test_files_use_16_bits_if_enough(tmp_path):

@@ -30,8 +30,8 @@ def tokenizers():
 
 
 def token(tokenizer, letter):
-    (found,) = tokenizer.ids_of([letter])
-    return found
+    (actual,) = tokenizer.ids_of([letter])
+    return actual
 
 
 def test_translation_is_first_candidate(tokenizers):

@@ -35,11 +35,11 @@ def test_choice_is_closest_to_target(translator, exported, data, tmp_path, parts
         [translator, load(exported / "translate.onnx")], data, tmp_path / "pairs", BEAM
     )
     pairs.write(said.append)
-    original, found = list(data.pairs("train")), list(datasets.load(pairs.spec).pairs("train"))
-    assert [pair[:2] for pair in found[:100]] == [pair[:2] for pair in original]
-    assert [pair.source for pair in found[100:]] == [pair.source for pair in original]
+    original, actual = list(data.pairs("train")), list(datasets.load(pairs.spec).pairs("train"))
+    assert [pair[:2] for pair in actual[:100]] == [pair[:2] for pair in original]
+    assert [pair.source for pair in actual[100:]] == [pair.source for pair in original]
     bleu = BLEU(effective_order=True)
-    for pair, (_, chosen, _) in zip(original, found[100:], strict=True):
+    for pair, (_, chosen, _) in zip(original, actual[100:], strict=True):
         hypotheses = [
             h.text for h in translator.translate([pair.source], beam_size=3, n_best=3)[0].hypotheses
         ]
@@ -47,7 +47,7 @@ def test_choice_is_closest_to_target(translator, exported, data, tmp_path, parts
         assert chosen in hypotheses
         assert bleu.sentence_score(chosen, [pair.target]).score == best
     same = sum(
-        pair.target == chosen for pair, (_, chosen, _) in zip(original, found[100:], strict=True)
+        pair.target == chosen for pair, (_, chosen, _) in zip(original, actual[100:], strict=True)
     )
     assert 0 < same < 100  # the teacher knows the numbers below 200, so that there are both
     assert said[-1] == f"teachers: 100 of 100 pairs, {same} of them as in the data"

@@ -70,11 +70,11 @@ def test_html_follows_its_words(document, found):
 
 
 def test_element_spans_two_sentences():
-    found = translated("<p>one <b>two. Three</b> four.</p>", "html").text
-    assert found == "<p>one <b>two . Three</b> four .</p>"
-    found = turned("<p>one <b>two. Three</b> four.</p>")
-    html5lib.HTMLParser(strict=True).parse(f"<!DOCTYPE html><title>x</title>{found}")
-    assert found.count("<b>") == found.count("</b>") == 1
+    actual = translated("<p>one <b>two. Three</b> four.</p>", "html").text
+    assert actual == "<p>one <b>two . Three</b> four .</p>"
+    actual = turned("<p>one <b>two. Three</b> four.</p>")
+    html5lib.HTMLParser(strict=True).parse(f"<!DOCTYPE html><title>x</title>{actual}")
+    assert actual.count("<b>") == actual.count("</b>") == 1
 
 
 @pytest.mark.parametrize(
@@ -110,16 +110,16 @@ def test_markdown_follows_its_words(document, found):
 def test_translation_text_is_escaped(shown):
     from markdown_it import MarkdownIt
 
-    found = translated("**word**\n\nword", "markdown", shown=lambda word: shown).text
+    actual = translated("**word**\n\nword", "markdown", shown=lambda word: shown).text
     inline = [
         token
-        for token in MarkdownIt("commonmark").enable(["table", "strikethrough"]).parse(found)
+        for token in MarkdownIt("commonmark").enable(["table", "strikethrough"]).parse(actual)
         if token.type == "inline"
     ]
     texts = ["".join(inner.content for inner in token.children) for token in inline]
     assert texts == [shown, shown]
-    found = translated("<b>word</b>", "html", shown=lambda word: shown).text
-    assert "".join(html5lib.parseFragment(found).itertext()) == shown
+    actual = translated("<b>word</b>", "html", shown=lambda word: shown).text
+    assert "".join(html5lib.parseFragment(actual).itertext()) == shown
 
 
 def test_unplaced_parts_go_to_the_end():
@@ -134,12 +134,12 @@ def test_unplaced_parts_go_to_the_end():
 
 def test_blank_output_keeps_source():
     document = "One. **Two** three."
-    found = translate(
+    actual = translate(
         read(document, "markdown"),
         "en",
         lambda texts, attention: [TranslatedText(" ", 0.0) for _ in texts],
     )
-    assert found.text == document
+    assert actual.text == document
 
 
 def test_changed_numbers_are_restored():
@@ -149,8 +149,8 @@ def test_changed_numbers_are_restored():
             for text in texts
         ]
 
-    found = translate(read("The 42 and 7 are numbers", "text"), "en", run)
-    assert found.text == "The and are numbers 42 7"
+    actual = translate(read("The 42 and 7 are numbers", "text"), "en", run)
+    assert actual.text == "The and are numbers 42 7"
 
 
 @pytest.mark.parametrize(

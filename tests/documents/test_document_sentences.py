@@ -90,8 +90,8 @@ def test_captions_are_recovered(language):
     documents = [captions[n : n + 100] for n in range(0, 1000, 100)]
     assert [split("\n".join(lines), language, lines=True) for lines in documents] == documents
     ended = [[line for line in lines if line.endswith(".")] for lines in documents]
-    found = [split(" ".join(lines), language) for lines in ended]
-    wrong = sum(len(set(lines) - set(got)) for lines, got in zip(ended, found, strict=True))
+    actual = [split(" ".join(lines), language) for lines in ended]
+    wrong = sum(len(set(lines) - set(got)) for lines, got in zip(ended, actual, strict=True))
     # "art." is an abbreviation too, and "Platz. 3 Jungen" could have an ordinal number.
     assert wrong <= {"en": 2, "de": 12}[language]
 
@@ -129,9 +129,9 @@ def test_protected_span_is_a_point():
     text = "Say {a}."
     (item,) = [Item(ItemType.TEXT, 10, 18, text)]
     kinds = [
-        (found.type, found.start, found.end, found.text)
-        for found in protect_spans([item], [(4, 7)])
-        if found.text
+        (actual.type, actual.start, actual.end, actual.text)
+        for actual in protect_spans([item], [(4, 7)])
+        if actual.text
     ]
     assert kinds == [
         (ItemType.TEXT, 10, 14, "Say "),

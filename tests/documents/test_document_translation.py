@@ -22,42 +22,42 @@ def runtime(request, translator, exported):
 
 
 def test_sentences_equal_translate(runtime):
-    found = runtime.translate_document(TEXT, beam_size=2)
-    check_places(TEXT, found)
-    assert len(found.sentences) == 7
-    wanted = runtime.translate([sentence.source for sentence in found.sentences], beam_size=2)
-    assert [sentence.target for sentence in found.sentences] == [
-        translation.text for translation in wanted
+    actual = runtime.translate_document(TEXT, beam_size=2)
+    check_places(TEXT, actual)
+    assert len(actual.sentences) == 7
+    expected = runtime.translate([sentence.source for sentence in actual.sentences], beam_size=2)
+    assert [sentence.target for sentence in actual.sentences] == [
+        translation.text for translation in expected
     ]
-    assert [sentence.score for sentence in found.sentences] == pytest.approx(
-        [translation.score for translation in wanted], abs=1e-4
+    assert [sentence.score for sentence in actual.sentences] == pytest.approx(
+        [translation.score for translation in expected], abs=1e-4
     )
 
 
 def test_long_sentence_goes_in_parts(runtime):
     long = " ".join(["seven"] * 50) + ", " + " ".join(["one"] * 50)
     document = f"Nine. {long}. Two."
-    found = runtime.translate_document(document, beam_size=1)
-    check_places(document, found)
-    assert [sentence.source for sentence in found.sentences] == ["Nine.", f"{long}.", "Two."]
-    assert all(sentence.target.strip() for sentence in found.sentences)
+    actual = runtime.translate_document(document, beam_size=1)
+    check_places(document, actual)
+    assert [sentence.source for sentence in actual.sentences] == ["Nine.", f"{long}.", "Two."]
+    assert all(sentence.target.strip() for sentence in actual.sentences)
     (expected,) = runtime.translate([f"{long}."], beam_size=1)
-    assert found.sentences[1].target == expected.text
+    assert actual.sentences[1].target == expected.text
     assert len(expected.sentences) > 2
 
 
 def test_placeholders_are_kept_once(translator):
     document = "Seven {name} and %(count)d. Nine 42, see https://example.org/a.b?c=1. ${x} %s"
-    found = translator.translate_document(document, beam_size=1)
-    check_places(document, found)
+    actual = translator.translate_document(document, beam_size=1)
+    check_places(document, actual)
     for part in ("{name}", "%(count)d", "42", "https://example.org/a.b?c=1", "${x} %s"):
-        assert found.text.count(part) == 1
+        assert actual.text.count(part) == 1
 
 
 def test_lines_can_be_paragraphs(translator):
     lines = "\n".join(NUMBERS)
-    found = translator.translate_document(lines, lines=True, beam_size=1)
-    assert found.text.split("\n") == [
+    actual = translator.translate_document(lines, lines=True, beam_size=1)
+    assert actual.text.split("\n") == [
         translation.text for translation in translator.translate(NUMBERS, beam_size=1)
     ]
 
@@ -81,20 +81,20 @@ def test_runtimes_place_markup_alike(translator, exported):
 
     made = Maker(4).made()
     assert made.format == "markdown"
-    wanted = translator.translate_document(
+    expected = translator.translate_document(
         made.text, made.format, language=made.language, beam_size=1
     )
     for name in ("saved_model", "translate.onnx"):
-        found = load(exported / name).translate_document(
+        actual = load(exported / name).translate_document(
             made.text, made.format, language=made.language, beam_size=1
         )
-        assert found.text == wanted.text
+        assert actual.text == expected.text
 
 
 @pytest.mark.parametrize("layer", [0, 1, -1, -2])
 def test_attention_layer_can_be_set(translator, layer):
-    found = translator.translate_document("One *hundred* two", "markdown", attention_layer=layer)
-    assert found.text.count("*") == 2
+    actual = translator.translate_document("One *hundred* two", "markdown", attention_layer=layer)
+    assert actual.text.count("*") == 2
 
 
 def test_missing_layer_is_named(translator):

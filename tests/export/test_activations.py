@@ -104,8 +104,8 @@ def test_classifier_exports_exactly(small, tmp_path, options):
         < 1e-5
     )
     texts = ["seven", "forty-two"]
-    found, expected = (
+    actual, expected = (
         OnnxClassifier(tmp_path / "out" / "classify.onnx").classify(texts),
         classifier.classify(texts),
     )
-    assert [result.label for result in found] == [result.label for result in expected]
+    assert [result.label for result in actual] == [result.label for result in expected]

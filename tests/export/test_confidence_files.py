@@ -125,13 +125,13 @@ def test_files_without_a_calibration_have_no_confidence(translator, exported):
 
 
 def test_signatures_are_unchanged(calibrated, exported):
-    plain, found = (
+    plain, actual = (
         tf.saved_model.load(str(folder / "saved_model")).signatures
         for folder in (exported, calibrated / "files")
     )
-    assert sorted(plain) == sorted(found)
+    assert sorted(plain) == sorted(actual)
     for name in plain:
-        assert plain[name].structured_outputs == found[name].structured_outputs
+        assert plain[name].structured_outputs == actual[name].structured_outputs
 
 
 def test_inspect_shows_the_calibration(calibrated, confident):

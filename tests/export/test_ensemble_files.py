@@ -69,13 +69,13 @@ def test_runtimes_translate_alike(ensemble, saved_model, files):
     for settings in SEARCHES:
         expected = ensemble.translate(TEXTS, **settings)
         for other in others:
-            for one, found in zip(expected, other.translate(TEXTS, **settings), strict=True):
+            for one, actual in zip(expected, other.translate(TEXTS, **settings), strict=True):
                 assert [hypothesis.text for hypothesis in one.hypotheses] == [
-                    hypothesis.text for hypothesis in found.hypotheses
+                    hypothesis.text for hypothesis in actual.hypotheses
                 ]
                 np.testing.assert_allclose(
                     [h.score for h in one.hypotheses],
-                    [h.score for h in found.hypotheses],
+                    [h.score for h in actual.hypotheses],
                     atol=1e-4,
                 )
     assert {other.max_length for other in others} == {OTHER["max_length"]}
@@ -83,11 +83,11 @@ def test_runtimes_translate_alike(ensemble, saved_model, files):
 
 def test_runtimes_score_pairs_alike(ensemble, saved_model, files):
     scorers = ensemble, saved_model, OnnxScorer(files / "score.onnx")
-    found = [
+    actual = [
         scorer.score_tokens(["ab ba", "cd"], ["cd aab", "ab ab ba"], attention=True)
         for scorer in scorers
     ]
-    for expected, *others in zip(*found, strict=True):
+    for expected, *others in zip(*actual, strict=True):
         for other in others:
             np.testing.assert_allclose(other.token_log_probs, expected.token_log_probs, atol=1e-4)
             np.testing.assert_allclose(other.attention, expected.attention, atol=1e-5)
@@ -95,11 +95,11 @@ def test_runtimes_score_pairs_alike(ensemble, saved_model, files):
 
 def test_runtimes_stream_alike(ensemble, saved_model, files):
     for settings in ({}, {"repetition_penalty": 1.7}):
-        found = [
+        actual = [
             "|".join(streamer.stream("cd dc aab", **settings))
             for streamer in (ensemble, saved_model, OnnxStreamer(files))
         ]
-        assert found == found[:1] * 3
+        assert actual == actual[:1] * 3
 
 
 def test_member_weights_are_stored_once(ensemble, files):

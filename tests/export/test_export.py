@@ -71,8 +71,8 @@ def test_path_selects_translator_type(opened):
 )
 def test_formats_translate_alike(opened, settings):
     expected, *others = [translator.translate(TEXTS, **settings) for translator in opened.values()]
-    for found in others:
-        for one, other in zip(expected, found, strict=True):
+    for actual in others:
+        for one, other in zip(expected, actual, strict=True):
             assert [h.text for h in one.hypotheses] == [h.text for h in other.hypotheses]
             np.testing.assert_allclose(
                 [h.score for h in one.hypotheses], [h.score for h in other.hypotheses], atol=1e-4
@@ -144,8 +144,8 @@ def test_threads_below_one_are_refused(exported, threads):
 
 def test_saved_model_serves_and_scores(exported, translator):
     signatures = read_saved_model(exported / "saved_model").signatures
-    found = signatures["serving_default"](text=tf.constant(["forty-two", ""]))
-    assert found["translation"].numpy().tolist() == [b"zweiundvierzig", b""]
+    actual = signatures["serving_default"](text=tf.constant(["forty-two", ""]))
+    assert actual["translation"].numpy().tolist() == [b"zweiundvierzig", b""]
     scored = signatures["score"](
         source=tf.constant(["forty-two"]), target=tf.constant(["zweiundvierzig"])
     )["log_probability"]
@@ -478,11 +478,11 @@ def test_half_model_exports_in_float32(translator, exported, tmp_path, dtype):
     half = Translator(model, translator.source_tokenizer, probes=translator.probes)
     assert half.translate(["forty-two"])[0].text == "zweiundvierzig"
     export(half, tmp_path / "out", ["onnx"])
-    found, expected = (
+    actual, expected = (
         OnnxTranslator(path / "translate.onnx").translate(TEXTS)
         for path in (tmp_path / "out", exported)
     )
-    assert found == expected
+    assert actual == expected
 
 
 def test_bad_exports_are_refused(translator, tmp_path):
@@ -574,9 +574,9 @@ def test_onnx_decode_matches_tokenizer(translator, tmp_path):
     text.name, text.type = "text", ir.TensorType(ir.DataType.STRING)
     graph.outputs.append(text)
     ir.save(ir.Model(graph, ir_version=IR_VERSION), tmp_path / "decode.onnx")
-    (found,) = open_session(tmp_path / "decode.onnx", text_operators=True).run(None, {"ids": ids})
-    assert found[:, 0].tolist() == tokenizer.decode(ids[:, 0])
-    assert found[:2, 0].tolist() == ["", ""]
+    (actual,) = open_session(tmp_path / "decode.onnx", text_operators=True).run(None, {"ids": ids})
+    assert actual[:, 0].tolist() == tokenizer.decode(ids[:, 0])
+    assert actual[:2, 0].tolist() == ["", ""]
 
 
 @pytest.mark.parametrize(

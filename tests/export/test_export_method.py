@@ -51,10 +51,10 @@ def test_translator_exports_one_onnx(small, tmp_path, capsys):
     )
     assert [path.name for path in (tmp_path / "made").iterdir()] == ["model.onnx"]
     texts = ["seven", "forty-two"]
-    found, expected = (
+    actual, expected = (
         each.translate(texts) for each in (load(tmp_path / "made" / "model.onnx"), small)
     )
-    assert [translation.text for translation in found] == [
+    assert [translation.text for translation in actual] == [
         translation.text for translation in expected
     ]
 
@@ -79,8 +79,8 @@ def test_classifier_default_saved_model(classifier, tmp_path, capsys):
     assert [path.name for path in tmp_path.iterdir()] == ["model"]
     assert (tmp_path / "model" / "saved_model.pb").is_file()
     texts = ["seven", "forty-two"]
-    found, expected = (each.classify(texts) for each in (load(tmp_path / "model"), classifier))
-    assert [result.label for result in found] == [result.label for result in expected]
+    actual, expected = (each.classify(texts) for each in (load(tmp_path / "model"), classifier))
+    assert [result.label for result in actual] == [result.label for result in expected]
 
 
 def test_bad_format_or_path_is_refused(small, classifier, tmp_path):

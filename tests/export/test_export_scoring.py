@@ -182,8 +182,8 @@ def test_formats_force_prefixes_alike(opened, settings):
     ]
     assert [t.text[:4] for t in expected[::3]] == ["drei", "acht"]
     assert expected[2].text == ""  # a blank text stays blank
-    for found in others:
-        for one, other in zip(expected, found, strict=True):
+    for actual in others:
+        for one, other in zip(expected, actual, strict=True):
             assert [h.text for h in one.hypotheses] == [h.text for h in other.hypotheses]
             np.testing.assert_allclose(
                 [h.score for h in one.hypotheses], [h.score for h in other.hypotheses], atol=1e-4

@@ -19,66 +19,66 @@ def names(tensors):
 @pytest.mark.parametrize(("name", "signature"), [("generate", GENERATE), ("translate", TRANSLATE)])
 def test_inspect_describes_onnx_file(exported, translator, name, signature):
     path = exported / f"{name}.onnx"
-    found = inspect(path)
-    inputs, outputs = found["signatures"][name].values()
-    wanted = [
+    actual = inspect(path)
+    inputs, outputs = actual["signatures"][name].values()
+    expected = [
         {"name": t.name, "dtype": t.dtype, "shape": list(t.shape)}
         for t in (*signature.inputs, *signature.outputs)
     ]
     assert [
         {key: t[key] for key in ("name", "dtype", "shape")} for t in (*inputs, *outputs)
-    ] == wanted
+    ] == expected
     assert inputs[1]["default"] == {"generate": [[0]], "translate": [""]}[name]
     # The model's.
     assert {t["name"]: t["default"] for t in inputs[2:]} == {
         **SearchSettings().as_numbers(),
         "max_length": 32,
     }
-    assert found["files"] == {path.name: path.stat().st_size}
-    assert found["config"] == translator.model.config.model_dump(mode="json")
-    assert found["parity"]["ids"] == "equal"
-    assert found["parity"]["sentences"] >= 100
-    assert found["facts"]["opsets"]["ai.onnx"] == 18
-    assert found["facts"]["special_ids"]["end"] == 2
-    assert found["facts"]["nodes"] > found["facts"]["nodes_in_the_innermost_loop"] > 20
+    assert actual["files"] == {path.name: path.stat().st_size}
+    assert actual["config"] == translator.model.config.model_dump(mode="json")
+    assert actual["parity"]["ids"] == "equal"
+    assert actual["parity"]["sentences"] >= 100
+    assert actual["facts"]["opsets"]["ai.onnx"] == 18
+    assert actual["facts"]["special_ids"]["end"] == 2
+    assert actual["facts"]["nodes"] > actual["facts"]["nodes_in_the_innermost_loop"] > 20
     # All weights once, and beside them positions and a few constants.
     weights = translator.model.count_params()
-    assert weights < found["parameters"] < weights + 3 * 32 * 128
+    assert weights < actual["parameters"] < weights + 3 * 32 * 128
 
 
 def test_inspect_describes_saved_model(exported, translator):
-    found = inspect(exported / "saved_model")
-    assert set(SAVED_MODEL) <= set(found["signatures"])
+    actual = inspect(exported / "saved_model")
+    assert set(SAVED_MODEL) <= set(actual["signatures"])
     for name, signature in SAVED_MODEL.items():
-        inputs, outputs = found["signatures"][name].values()
+        inputs, outputs = actual["signatures"][name].values()
         assert names(inputs) == [t.name for t in signature.inputs]
         assert sorted(names(outputs)) == sorted(t.name for t in signature.outputs)
-    assert found["signatures"]["generate"]["inputs"][0] == {
+    assert actual["signatures"]["generate"]["inputs"][0] == {
         "name": "source_ids",
         "dtype": "int32",
         "shape": [None, None],
     }
-    assert found["parameters"] == translator.model.count_params()
-    assert found["config"] == translator.model.config.model_dump(mode="json")
-    assert found["config"]["target_language"] == "de"
-    assert found["parity"] == {
-        **found["parity"],
+    assert actual["parameters"] == translator.model.count_params()
+    assert actual["config"] == translator.model.config.model_dump(mode="json")
+    assert actual["config"]["target_language"] == "de"
+    assert actual["parity"] == {
+        **actual["parity"],
         "ids": "equal",
         "largest_score_difference": pytest.approx(0, abs=1e-3),
     }
     assert (
-        found["files"]["saved_model.pb"]
+        actual["files"]["saved_model.pb"]
         == (exported / "saved_model" / "saved_model.pb").stat().st_size
     )
 
 
 def test_inspect_describes_bundle(bundle, translator):
-    found = inspect(bundle)
-    assert found["kind"] == "bundle"
-    assert found["parameters"] == translator.model.count_params()
-    assert found["config"]["source_vocab_size"] == 80
-    assert found["facts"]["accuracy"] > 0.9
-    assert "model.safetensors" in found["files"]
+    actual = inspect(bundle)
+    assert actual["kind"] == "bundle"
+    assert actual["parameters"] == translator.model.count_params()
+    assert actual["config"]["source_vocab_size"] == 80
+    assert actual["facts"]["accuracy"] > 0.9
+    assert "model.safetensors" in actual["files"]
 
 
 def test_inspect_refuses_broken_files(exported, tmp_path):

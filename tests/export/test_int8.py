@@ -222,13 +222,13 @@ def test_observed_rows_skip_padding(kind, tokenizer):
         target[length:] = 0
     together = observe_rows(model, source_ids(), targets)
     alone = [observe_rows(model, source_ids()[[row]], targets[[row]]) for row in range(5)]
-    for name, found in together.items():
+    for name, actual in together.items():
         low, high, moments = zip(*(sentence[name] for sentence in alone), strict=True)
-        assert (found.low, found.high) == (
+        assert (actual.low, actual.high) == (
             pytest.approx(min(low), abs=1e-4),
             pytest.approx(max(high), abs=1e-4),
         )
-        np.testing.assert_allclose(found.moments, sum(moments), rtol=1e-4, atol=1e-3)
+        np.testing.assert_allclose(actual.moments, sum(moments), rtol=1e-4, atol=1e-3)
 
 
 def weights_of(graph):
@@ -257,13 +257,13 @@ def int8_weights(value):
 
 @pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
 def test_int8_weights_never_saturate(options, tokenizer):
-    found = weights_of(int8_graph(of_transformer(tokenizer, **options)).graph)
+    actual = weights_of(int8_graph(of_transformer(tokenizer, **options)).graph)
     encoder_layers = options.get("encoder_layers", 1)
     decoder_layer = 5 if options.get("decoder_mixer") == "ssru" else 6
     gates = encoder_layers + 2 if options.get("ff_gated") else 0
     # Of the encoder's layers, of the memory, of two decoder layers, of the output.
-    assert len(found) == encoder_layers * 4 + 2 + 2 * decoder_layer + 1 + gates
-    for weights in found:
+    assert len(actual) == encoder_layers * 4 + 2 + 2 * decoder_layer + 1 + gates
+    for weights in actual:
         assert weights.dtype == np.int8
         even = np.pad(weights.astype(int), [(0, len(weights) % 2), (0, 0)])
         for sign in (1, -1):

@@ -160,12 +160,12 @@ def test_ctranslate2_matches_model(options, tmp_path):
             "min_decoding_length": 0,
             "max_decoding_length": 20,
         }
-        found = engine.translate_batch(
+        actual = engine.translate_batch(
             [[tokens[i] for i in row] for row in sources], return_scores=True, **limits
         )
         rows = [[tokens[i] for i in row if i > END_ID] for row in ours.ids.numpy()[:, 0]]
-        same = [result.hypotheses[0] == row for result, row in zip(found, rows, strict=True)]
-        scores = np.array([result.scores[0] for result in found])
+        same = [result.hypotheses[0] == row for result, row in zip(actual, rows, strict=True)]
+        scores = np.array([result.scores[0] for result in actual])
         assert len({tuple(row) for row in rows}) > 5
         # With several beams, CTranslate2 may go on when as many hypotheses as beams are finished;
         # see benchmarks/decoding.md.
@@ -201,19 +201,19 @@ def test_ctranslate2_uses_shortlist(beam_size, tmp_path):
     }
     sources = [draw.integers(END_ID + 1, V, draw.integers(1, 9)) for _ in range(200)]
     texts = [[tokens[i] for i in row] for row in sources]
-    found, whole = (
+    actual, whole = (
         engine.translate_batch(texts, use_vmap=use, max_batch_size=1, **options)
         for use in (True, False)
     )
-    wanted = ours.functions.generate(padded(sources), Limits(**settings.as_numbers()))
-    rows = [[tokens[i] for i in row if i > END_ID] for row in wanted.ids.numpy()[:, 0]]
-    same = [result.hypotheses[0] == row for result, row in zip(found, rows, strict=True)]
+    expected = ours.functions.generate(padded(sources), Limits(**settings.as_numbers()))
+    rows = [[tokens[i] for i in row if i > END_ID] for row in expected.ids.numpy()[:, 0]]
+    same = [result.hypotheses[0] == row for result, row in zip(actual, rows, strict=True)]
     assert all(same) if beam_size == 1 else sum(same) >= 0.99 * len(same)
-    scores = np.array([result.scores[0] for result in found])
-    np.testing.assert_allclose(scores[same], wanted.scores.numpy()[same, 0], rtol=1e-5, atol=1e-4)
+    scores = np.array([result.scores[0] for result in actual])
+    np.testing.assert_allclose(scores[same], expected.scores.numpy()[same, 0], rtol=1e-5, atol=1e-4)
     # The map has an effect.
     assert (
-        sum(one.hypotheses != other.hypotheses for one, other in zip(found, whole, strict=True))
+        sum(one.hypotheses != other.hypotheses for one, other in zip(actual, whole, strict=True))
         > 100
     )
 
@@ -442,11 +442,11 @@ print(json.dumps([target.decode(result.hypotheses[0]).strip() for result in foun
 def test_inspect_describes_both_folders(written, tmp_path):
     translator, _, out = written
     for name, kind in (("ctranslate2", "CTranslate2"), ("huggingface", "Hugging Face")):
-        found = inspect(out / name)
-        assert (found["kind"], found["parameters"]) == (kind, translator.model.count_params())
-        assert found["config"] == translator.model.config.model_dump(mode="json")
-        assert found["parity"]["sentences"] >= 100
-        assert "config.json" in found["files"]
+        actual = inspect(out / name)
+        assert (actual["kind"], actual["parameters"]) == (kind, translator.model.count_params())
+        assert actual["config"] == translator.model.config.model_dump(mode="json")
+        assert actual["parity"]["sentences"] >= 100
+        assert "config.json" in actual["files"]
     with pytest.raises(
         ValueError,
         match="got .*/ctranslate2, a folder of CTranslate2, which ctranslate2.Translator opens.$",

@@ -161,19 +161,19 @@ def test_conversion_can_be_repeated(translator):
 
 
 def test_weights_keep_keras_names(translator, models):
-    wanted = {
+    expected = {
         name: weight.numpy()
         for name, weight in translator.model.named_weights.items()
         if "feed_forward" in name
     }
-    found = {
+    actual = {
         name: value.const_value
         for graph in models["generate.onnx"].graphs()
         for name, value in graph.initializers.items()
     }
-    assert len(wanted) == 16
-    for name, weight in wanted.items():
-        np.testing.assert_array_equal(found[name].numpy(), weight)
+    assert len(expected) == 16
+    for name, weight in expected.items():
+        np.testing.assert_array_equal(actual[name].numpy(), weight)
 
 
 def test_small_weights_are_embedded(models, translator, tmp_path):

@@ -132,12 +132,12 @@ def test_reference_evaluator_same_ids(exported, session, source, settings):
 )
 def test_empty_prefix_forces_nothing(session, source, prefix):
     names = ["ids", "scores"]
-    for found, expected in zip(
+    for actual, expected in zip(
         session.run(names, {"source_ids": source, "prefix_ids": prefix.astype("int32")}),
         session.run(names, {"source_ids": source}),
         strict=True,
     ):
-        np.testing.assert_array_equal(found, expected)
+        np.testing.assert_array_equal(actual, expected)
 
 
 def compiled(model):
@@ -149,8 +149,8 @@ def compiled(model):
     network = core.compile_model(core.read_model(model), "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
 
     def run(inputs):
-        found = network(inputs)
-        return found["ids"], found["scores"]
+        actual = network(inputs)
+        return actual["ids"], actual["scores"]
 
     return network, run
 

@@ -118,9 +118,9 @@ def in_a_fork(path):
     [pytest.param("bundle", marks=pytest.mark.long), "saved_model"],  # a process each
 )
 def test_fork_refuses_tensorflow(bundle, exported, kind):
-    found = in_a_fork(bundle if kind == "bundle" else exported / "saved_model")
-    assert len(found) == len(USES)
-    for before, after in found:
+    actual = in_a_fork(bundle if kind == "bundle" else exported / "saved_model")
+    assert len(actual) == len(USES)
+    for before, after in actual:
         assert not before.startswith("RuntimeError")
         assert after.startswith("RuntimeError: TensorFlow already ran in process ")
         assert after.endswith(
@@ -129,6 +129,6 @@ def test_fork_refuses_tensorflow(bundle, exported, kind):
 
 
 def test_fork_keeps_onnx_results(exported):
-    found = in_a_fork(exported / "translate.onnx")
-    assert len(found) == len(USES)
-    assert all(before == after and "Error" not in after for before, after in found), found
+    actual = in_a_fork(exported / "translate.onnx")
+    assert len(actual) == len(USES)
+    assert all(before == after and "Error" not in after for before, after in actual), actual

@@ -55,7 +55,7 @@ def exported(continuer, tmp_path_factory):
 
 
 def test_model_ends_after_one_character(continuer):
-    assert [found.text for found in continuer.translate(PROMPTS, beam_size=1)] == ["x"] * len(
+    assert [actual.text for actual in continuer.translate(PROMPTS, beam_size=1)] == ["x"] * len(
         PROMPTS
     )
     assert continuer.translate(PROMPTS[:1], beam_size=1, min_length=5)[0].text == "xaxax"
@@ -66,7 +66,7 @@ def test_batched_prompts_match_single(continuer, exported, min_length):
     settings = SearchSettings(beam_size=1, min_length=min_length).as_arrays()
     ids = parity.probe_ids(PROMPTS, continuer.source_tokenizer, 23)
     expected = [
-        found.text for found in continuer.translate(PROMPTS, beam_size=1, min_length=min_length)
+        actual.text for actual in continuer.translate(PROMPTS, beam_size=1, min_length=min_length)
     ]
     for opened in (
         continuer,
@@ -83,15 +83,15 @@ def test_batched_prompts_match_single(continuer, exported, min_length):
 
 def test_saved_model_continues_alike(continuer, exported):
     loaded = load(exported / "saved_model")
-    wanted = {"token_scores": True, "attention": True, "beam_size": 3, "n_best": 2}
+    required = {"token_scores": True, "attention": True, "beam_size": 3, "n_best": 2}
     for one, other in zip(
-        continuer.translate(PROMPTS, **wanted), loaded.translate(PROMPTS, **wanted), strict=True
+        continuer.translate(PROMPTS, **required), loaded.translate(PROMPTS, **required), strict=True
     ):
-        for expected, found in zip(one.hypotheses, other.hypotheses, strict=True):
+        for expected, actual in zip(one.hypotheses, other.hypotheses, strict=True):
             assert (expected.text, expected.tokens, expected.source_tokens) == (
-                found.text,
-                found.tokens,
-                found.source_tokens,
+                actual.text,
+                actual.tokens,
+                actual.source_tokens,
             )
-            np.testing.assert_allclose(expected.token_log_probs, found.token_log_probs, atol=1e-4)
-            np.testing.assert_allclose(expected.attention, found.attention, atol=1e-5)
+            np.testing.assert_allclose(expected.token_log_probs, actual.token_log_probs, atol=1e-4)
+            np.testing.assert_allclose(expected.attention, actual.attention, atol=1e-5)

@@ -82,10 +82,10 @@ class Functions:
         }
         tensors = {key: tf.constant(value) for key, value in inputs.items()}
         if self.kind == "saved_model":
-            found = self._model.signatures[name](**tensors, **scalars)
+            actual = self._model.signatures[name](**tensors, **scalars)
         else:
-            found = self._traced[name](*tensors.values(), *scalars.values())
-        return [found[output].numpy() for output in outputs]
+            actual = self._traced[name](*tensors.values(), *scalars.values())
+        return [actual[output].numpy() for output in outputs]
 
 
 @pytest.fixture(scope="module", params=KINDS)
@@ -127,20 +127,20 @@ def seven(translator):
 @pytest.mark.parametrize("wrong", [-1, VOCAB_SIZE, 2**31 - 1, -(2**31)])
 def test_unknown_source_ids_score_nan(functions, seven, wrong):
     source, target, score = seven
-    found, scores = functions.generate(ids([[wrong, *source[1:]], source]))
-    assert not found[0].any()
+    actual, scores = functions.generate(ids([[wrong, *source[1:]], source]))
+    assert not actual[0].any()
     assert np.isnan(scores[0]).all()
-    assert found[1, 0, : len(target)].tolist() == target
+    assert actual[1, 0, : len(target)].tolist() == target
     assert scores[1, 0] == pytest.approx(score, abs=1e-4)
 
 
 @pytest.mark.parametrize("wrong", [-1, VOCAB_SIZE])
 def test_unknown_prefix_ids_score_nan(functions, seven, wrong):
     source, target, score = seven
-    found, scores = functions.generate(ids([source, source]), [[wrong, 0], [target[0], target[1]]])
+    actual, scores = functions.generate(ids([source, source]), [[wrong, 0], [target[0], target[1]]])
     assert np.isnan(scores[0]).all()
-    assert not found[0].any()
-    assert found[1, 0, : len(target)].tolist() == target
+    assert not actual[0].any()
+    assert actual[1, 0, : len(target)].tolist() == target
 
 
 def test_last_vocabulary_id_is_valid(functions):
@@ -150,9 +150,9 @@ def test_last_vocabulary_id_is_valid(functions):
 @pytest.mark.parametrize("shape", [(0, 3), (0, 0), (2, 0)])
 @pytest.mark.parametrize("n_best", [1, 3])
 def test_empty_ids_give_blank_results(functions, shape, n_best):
-    found, scores = functions.generate(np.zeros(shape, "int32"), n_best=n_best)
-    assert found.shape[:2] == scores.shape == (shape[0], n_best)
-    assert not found.any()
+    actual, scores = functions.generate(np.zeros(shape, "int32"), n_best=n_best)
+    assert actual.shape[:2] == scores.shape == (shape[0], n_best)
+    assert not actual.any()
     assert not scores.any()
 
 
@@ -161,10 +161,10 @@ def test_10000_token_source_scores_nan(functions, seven):
     long = np.full((2, 10_000), source[0], "int32")
     long[1] = 0
     long[1, : len(source)] = source
-    found, scores = functions.generate(long)
+    actual, scores = functions.generate(long)
     assert np.isnan(scores[0]).all()
-    assert not found[0].any()
-    assert found[1, 0, : len(target)].tolist() == target
+    assert not actual[0].any()
+    assert actual[1, 0, : len(target)].tolist() == target
 
 
 @pytest.mark.parametrize("beam_size", [-1, 0, 1, 2])
@@ -172,13 +172,13 @@ def test_10000_token_source_scores_nan(functions, seven):
 def test_ids_beyond_beams_are_blank(functions, seven, beam_size, n_best):
     """Bare functions; the classes refuse it."""
     source, target, _ = seven
-    found, scores = functions.generate(ids([source]), beam_size=beam_size, n_best=n_best)
-    wanted, kept = max(n_best, 1), min(max(n_best, 1), max(beam_size, 1))
-    assert found.shape[:2] == scores.shape == (1, wanted)
-    assert found[0, 0, : len(target)].tolist() == target
+    actual, scores = functions.generate(ids([source]), beam_size=beam_size, n_best=n_best)
+    expected, kept = max(n_best, 1), min(max(n_best, 1), max(beam_size, 1))
+    assert actual.shape[:2] == scores.shape == (1, expected)
+    assert actual[0, 0, : len(target)].tolist() == target
     assert (scores[0, :kept] > NONE / 2).all()
     assert (scores[0, kept:] == NONE).all()
-    assert not found[0, kept:].any()
+    assert not actual[0, kept:].any()
 
 
 def test_texts_beyond_beams_are_blank(functions):
@@ -259,7 +259,7 @@ for n_best in (1, 3):
 @pytest.mark.parametrize("kind", KINDS[:2])
 def test_no_texts_give_no_results(translator, exported, kind):
     functions = Functions(kind, translator, exported)
-    assert [found.shape for found in functions.translate(np.array([], "S1"), n_best=3)] == [
+    assert [actual.shape for actual in functions.translate(np.array([], "S1"), n_best=3)] == [
         (0, 3),
         (0, 3),
     ]
@@ -274,10 +274,10 @@ def test_no_texts_give_no_results(translator, exported, kind):
 
 
 def test_scores_of_unknown_ids_are_nan(translator):
-    found = translator.functions.score_ids(
+    actual = translator.functions.score_ids(
         tf.constant([[4, 2], [-4, 2], [4, 2]]), tf.constant([[5, 2], [5, 2], [VOCAB_SIZE, 2]])
     )
-    assert np.isnan(found.log_probability).tolist() == [False, True, True]
+    assert np.isnan(actual.log_probability).tolist() == [False, True, True]
 
 
 @pytest.mark.parametrize(
@@ -425,13 +425,13 @@ EXTREMES = {
 )
 def test_largest_settings_are_allowed(opened, translator, settings):
     """And give finite scores, the same everywhere."""
-    (found,), (expected,) = (
+    (actual,), (expected,) = (
         model.translate(["seven"], **settings) for model in (opened, translator)
     )
-    assert [hypothesis.text for hypothesis in found.hypotheses] == [
+    assert [hypothesis.text for hypothesis in actual.hypotheses] == [
         hypothesis.text for hypothesis in expected.hypotheses
     ]
-    assert np.isfinite([hypothesis.score for hypothesis in found.hypotheses]).all()
+    assert np.isfinite([hypothesis.score for hypothesis in actual.hypotheses]).all()
 
 
 def broken_files(folder, bundle, exported):
@@ -486,13 +486,13 @@ for path in sys.argv[1:]:
 """
     done = subprocess.run([sys.executable, "-c", code, *paths], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    found = [json.loads(line) for line in done.stdout.splitlines()]
-    assert len(found) == 2 * len(paths)
+    actual = [json.loads(line) for line in done.stdout.splitlines()]
+    assert len(actual) == 2 * len(paths)
     # What `inspect` does not read it cannot miss: the weights of a SavedModel.
     unread = (str(tmp_path / "13"), "inspect")
     wrong = [
         (path, run, said)
-        for path, run, said in found
+        for path, run, said in actual
         if not said.startswith("ValueError: ") and (path, run) != unread
     ]
     assert wrong == []

@@ -182,8 +182,8 @@ def test_options_are_keyword_only(models):
 
 def test_log_probability_is_token_sum(models):
     for kind in KINDS:
-        (found,) = models[kind].score_tokens(["seven"], ["sieben"])
-        assert found.log_probability == pytest.approx(sum(found.token_log_probs), abs=1e-4)
+        (actual,) = models[kind].score_tokens(["seven"], ["sieben"])
+        assert actual.log_probability == pytest.approx(sum(actual.token_log_probs), abs=1e-4)
 
 
 # What files beside each other are for.
@@ -193,7 +193,7 @@ def test_lone_onnx_names_missing_files(exported, tmp_path):
     shutil.copy(exported / "translate.onnx", tmp_path)
     alone = load(tmp_path / "translate.onnx")
     assert alone.translate(["seven"])[0].text == "sieben"
-    for wanted, call in (
+    for required, call in (
         (
             "score, score_tokens: expected score.onnx next to",
             lambda: alone.score(["seven"], ["sieben"]),
@@ -204,7 +204,7 @@ def test_lone_onnx_names_missing_files(exported, tmp_path):
         ),
         ("stream: expected decoder_step.onnx in", lambda: alone.stream("seven")),
     ):
-        with pytest.raises(ValueError, match=f"^{wanted}"):
+        with pytest.raises(ValueError, match=f"^{required}"):
             call()
     shutil.copy(exported / "score.onnx", tmp_path)
     with pytest.raises(

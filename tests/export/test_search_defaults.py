@@ -83,9 +83,9 @@ def test_bundle_keeps_search_settings(own, translator):
 def test_files_have_the_bundle_s_settings(own, expected, translator, kind):
     model = opened(own, kind)
     assert own_defaults(model.runtime.rules, model.max_length) == SEARCH
-    for found, wanted in zip(model.translate(TEXTS), expected, strict=True):
-        assert found.text == wanted.text
-        assert found.score == pytest.approx(wanted.score, abs=1e-4)
+    for actual, required in zip(model.translate(TEXTS), expected, strict=True):
+        assert actual.text == required.text
+        assert actual.score == pytest.approx(required.score, abs=1e-4)
     other = [result.text for result in translator.translate(TEXTS)]
     assert [result.text for result in expected] != other
     library = {name: getattr(translator.search_settings, name) for name in SEARCH}
@@ -114,9 +114,9 @@ def test_streams_have_the_bundle_s_settings(own, translator, kind):
 def test_plain_programs_get_own_settings(own, expected):
     """Those that name no settings, without this library."""
     saved = tf.saved_model.load(str(own / "files" / "saved_model"))
-    found = saved.signatures["serving_default"](text=tf.constant(TEXTS))
+    actual = saved.signatures["serving_default"](text=tf.constant(TEXTS))
     texts = [result.text.encode() for result in expected]
-    assert found["translation"].numpy().tolist() == texts
+    assert actual["translation"].numpy().tolist() == texts
     options = onnxruntime.SessionOptions()
     options.register_custom_ops_library(text_operators_library())
     session = onnxruntime.InferenceSession(str(own / "files" / "translate.onnx"), options)

@@ -72,18 +72,18 @@ def test_warm_up_runs_its_signatures(exported, signatures, translator):
     ]
     for request, size in zip(requests, (1, 8, 1, 8), strict=True):
         inputs = {name: tf.make_ndarray(tensor) for name, tensor in request.inputs.items()}
-        found = signatures[request.model_spec.signature_name](
+        actual = signatures[request.model_spec.signature_name](
             **{name: tf.constant(value) for name, value in inputs.items()}
         )
         assert {value.shape for value in inputs.values()} == {(size,)}
-        if "translation" in found:
+        if "translation" in actual:
             expected = [
                 translation.text
                 for translation in translator.translate([text.decode() for text in inputs["text"]])
             ]
-            assert [text.decode() for text in found["translation"].numpy()] == expected
+            assert [text.decode() for text in actual["translation"].numpy()] == expected
             assert sum(map(bool, expected)) > size / 2
-        assert np.isfinite(found["score" if "score" in found else "log_probability"]).all()
+        assert np.isfinite(actual["score" if "score" in actual else "log_probability"]).all()
 
 
 def test_warm_up_requests_are_batchable(exported, signatures):
@@ -184,14 +184,14 @@ def of_rest(request, signatures):
     the signature's type.
     """
     function = signatures[request.get("signature_name", "serving_default")]
-    wanted = function.structured_input_signature[1]
+    expected = function.structured_input_signature[1]
     inputs = request.get("inputs")
     if inputs is None:
-        (name,) = wanted  # instances without names need one input alone
+        (name,) = expected  # instances without names need one input alone
         inputs = {name: request["instances"]}
-    assert set(inputs) == set(wanted)
+    assert set(inputs) == set(expected)
     return function, {
-        name: tf.constant(value, wanted[name].dtype) for name, value in inputs.items()
+        name: tf.constant(value, expected[name].dtype) for name, value in inputs.items()
     }
 
 
@@ -206,9 +206,9 @@ def test_guide_json_fits_signatures(signatures):
     columns, rows, settings, score = [
         function(**inputs) for function, inputs in (of_rest(r, signatures) for r in requests)
     ]
-    for found in (columns, rows):
-        assert found["translation"].numpy().tolist() == [b"zweiundvierzig", b"sieben"]
-        assert found["score"].shape == [2]
+    for actual in (columns, rows):
+        assert actual["translation"].numpy().tolist() == [b"zweiundvierzig", b"sieben"]
+        assert actual["score"].shape == [2]
     assert settings["translations"].numpy()[:, 0].tolist() == [b"zweiundvierzig", b"sieben"]
     assert settings["translations"].shape == settings["scores"].shape == [2, 2]
     assert score["log_probability"].shape == [1]

@@ -147,11 +147,11 @@ def files(translator, recipe, tmp_path_factory):
 
 
 def test_export_learns_shortlist(translator, files):
-    found = json.loads((files / "parity.json").read_text())
-    assert found["ids"] == "equal"
-    assert found["shortlist"]["learned_from_pairs"] == 200
+    actual = json.loads((files / "parity.json").read_text())
+    assert actual["ids"] == "equal"
+    assert actual["shortlist"]["learned_from_pairs"] == 200
     for name in ("translate.onnx", "generate.int8.onnx"):
-        assert inspect(files / name)["facts"]["shortlist"] == found["shortlist"]
+        assert inspect(files / name)["facts"]["shortlist"] == actual["shortlist"]
     texts = ["forty-two", "one hundred ninety-nine", "seven"]
     whole = [translation.text for translation in translator.translate(texts)]
     assert [
@@ -164,17 +164,17 @@ def test_export_learns_shortlist(translator, files):
 
 def test_ctranslate2_gets_vocabulary_map(translator, files):
     pytest.importorskip("ctranslate2")
-    found = json.loads((files / "parity.json").read_text())
+    actual = json.loads((files / "parity.json").read_text())
     assert (
-        found["ctranslate2"]["same_without_padding_in_beam_search"]
-        >= 0.99 * found["ctranslate2"]["sentences"]
+        actual["ctranslate2"]["same_without_padding_in_beam_search"]
+        >= 0.99 * actual["ctranslate2"]["sentences"]
     )
-    assert inspect(files / "ctranslate2")["facts"]["shortlist"] == found["shortlist"]
+    assert inspect(files / "ctranslate2")["facts"]["shortlist"] == actual["shortlist"]
     lines = (files / "ctranslate2" / "vmap.txt").read_text().splitlines()
     always, *others = (line.split("\t") for line in lines)
     # All but padding.
     assert always[0] == ""
-    assert len(always[1].split()) == found["shortlist"]["for_every_text"] - 1
+    assert len(always[1].split()) == actual["shortlist"]["for_every_text"] - 1
     source = SentencePieceProcessor(model_proto=translator.source_tokenizer.model)
     assert others
     assert {token for token, _ in others} <= {
@@ -188,10 +188,10 @@ def test_reference_evaluator_agrees(files):
         "beam_size": np.array(2, "int32"),
     }
     session = open_session(files / "generate.onnx")
-    found = ReferenceEvaluator(str(files / "generate.onnx")).run(["ids", "scores"], inputs)
+    actual = ReferenceEvaluator(str(files / "generate.onnx")).run(["ids", "scores"], inputs)
     expected = session.run(["ids", "scores"], inputs)
-    np.testing.assert_array_equal(found[0], expected[0])
-    np.testing.assert_allclose(found[1], expected[1], atol=1e-4)
+    np.testing.assert_array_equal(actual[0], expected[0])
+    np.testing.assert_allclose(actual[1], expected[1], atol=1e-4)
 
 
 def test_searchless_formats_are_refused(translator, recipe, tmp_path):

@@ -35,8 +35,8 @@ def assert_alike(translator, folder):
         expected = translator.translate(TEXTS, prefixes=PREFIXES, **settings)
         results = [other.translate(TEXTS, prefixes=PREFIXES, **settings) for other in others]
         results.append(translator.translate(TEXTS, prefixes=PREFIXES, use_cache=False, **settings))
-        for found in results:
-            for one, other in zip(expected, found, strict=True):
+        for actual in results:
+            for one, other in zip(expected, actual, strict=True):
                 texts, scores = zip(*((h.text, h.score) for h in one.hypotheses), strict=True)
                 assert texts == tuple(h.text for h in other.hypotheses)
                 np.testing.assert_allclose(scores, [h.score for h in other.hypotheses], atol=1e-4)

@@ -62,7 +62,7 @@ def opened(bundle, exported):
 @pytest.mark.parametrize("kind", KINDS)
 def test_stream_matches_translate(opened, kind, settings):
     expected = [
-        found.text for found in opened["bundle"].translate(TEXTS, **{"beam_size": 1, **settings})
+        actual.text for actual in opened["bundle"].translate(TEXTS, **{"beam_size": 1, **settings})
     ]
     assert ["".join(opened[kind].stream(text, **settings)) for text in TEXTS] == expected
 
@@ -70,9 +70,9 @@ def test_stream_matches_translate(opened, kind, settings):
 @pytest.mark.parametrize("kind", KINDS)
 def test_stream_yields_parts(opened, kind):
     drawn = {"temperature": 1.5, "min_length": 12, "seed": 1}
-    (found,) = opened["bundle"].translate(["one hundred ninety-nine"], beam_size=1, **drawn)
+    (actual,) = opened["bundle"].translate(["one hundred ninety-nine"], beam_size=1, **drawn)
     parts = list(opened[kind].stream("one hundred ninety-nine", **drawn))
-    assert "".join(parts) == found.text
+    assert "".join(parts) == actual.text
     assert len(parts) > 8
     assert all(parts)
 
@@ -297,8 +297,8 @@ def test_other_options_stream_from_onnx(translator, tmp_path, options):
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == sorted(
         ["decoder_step.onnx", "encoder.onnx", "tokenizer.onnx", "parity.json"]
     )
-    for text, found in zip(TEXTS, other.translate(TEXTS, beam_size=1), strict=True):
-        assert "".join(OnnxStreamer(tmp_path / "out").stream(text)) == found.text
+    for text, actual in zip(TEXTS, other.translate(TEXTS, beam_size=1), strict=True):
+        assert "".join(OnnxStreamer(tmp_path / "out").stream(text)) == actual.text
 
 
 def test_half_precision_model_streams(translator):

@@ -51,9 +51,9 @@ def test_expand_inserts_size_constants():
     sizes = {"source_vocab_size": 7, "target_vocab_size": 0, "max_length": 13}
     graph = expansion.expand("probabilities", sizes).graph
     constants = graph.initializers
-    found = {
+    actual = {
         name: int(constants[expansion.MODEL_INPUT_PREFIX + name].const_value.numpy())
         for name in sizes
     }
-    assert found == sizes
+    assert actual == sizes
     assert [value.name for value in graph.inputs] == ["source_ids"]

@@ -99,8 +99,8 @@ def test_classifier_is_exported_to_onnx(tmp_path, without_text):
     classifier = TextClassifier(model, tokenizer, ["de", "en"], probes=texts)
     tfk.export(classifier, tmp_path / "files", ["onnx"])
     opened = tfk.load(tmp_path / "files" / "classify.onnx").classify(texts)
-    assert [found.label for found in opened] == [
-        found.label for found in classifier.classify(texts)
+    assert [actual.label for actual in opened] == [
+        actual.label for actual in classifier.classify(texts)
     ]
     with pytest.raises(ImportError) as error:
         tfk.export(classifier, tmp_path / "more")

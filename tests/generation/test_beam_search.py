@@ -87,7 +87,7 @@ def all_hypotheses(table, length_penalty, max_length, prefix=()):
     log_probs = table.astype("float64") - np.log(
         np.exp(table.astype("float64")).sum(-1, keepdims=True)
     )
-    found = []
+    actual = []
     for length in range(1, max_length + 1):
         # Padding and start are never chosen.
         for tokens in itertools.product(range(END_ID, VOCAB), repeat=length):
@@ -97,8 +97,8 @@ def all_hypotheses(table, length_penalty, max_length, prefix=()):
                 continue
             steps = list(enumerate(itertools.pairwise((1, *tokens))))[len(prefix) :]
             total = sum(log_probs[t, last, token] for t, (last, token) in steps)
-            found.append((total / ((5 + len(steps)) / 6) ** length_penalty, tokens))
-    return sorted(found, reverse=True)
+            actual.append((total / ((5 + len(steps)) / 6) ** length_penalty, tokens))
+    return sorted(actual, reverse=True)
 
 
 def random_table(seed, sentences=1, max_length=4):
@@ -121,9 +121,9 @@ def test_search_follows_the_logits():
     for position, (last, token) in enumerate([(1, 4), (4, 3), (3, END_ID)]):
         table[0, position, last, token] = 9.0
     for beam_size in (1, 2, 3):
-        found = searched(table, beam_size)
-        np.testing.assert_array_equal(found.ids, [[[4, 3, END_ID]]])
-        assert found.scores.numpy()[0, 0] == pytest.approx(0.0, abs=1e-5)
+        actual = searched(table, beam_size)
+        np.testing.assert_array_equal(actual.ids, [[[4, 3, END_ID]]])
+        assert actual.scores.numpy()[0, 0] == pytest.approx(0.0, abs=1e-5)
 
 
 def test_beam_search_beats_greedy():
@@ -143,8 +143,8 @@ def test_finished_scores_are_final():
     table = np.full((1, 4, VOCAB, VOCAB), -9.0, "float32")
     table[0, 0, 1, [END_ID, 4]] = np.log([0.5, 0.5])
     table[0, 1:, 4, 4] = 1.0
-    found = searched(table, 2, n_best=2)
-    ended = found.scores.numpy()[0][np.array(found.ids)[0, :, 0] == END_ID]
+    actual = searched(table, 2, n_best=2)
+    ended = actual.scores.numpy()[0][np.array(actual.ids)[0, :, 0] == END_ID]
     assert ended == pytest.approx([np.log(0.5)], abs=1e-3)
 
 
@@ -152,10 +152,10 @@ def test_finished_scores_are_final():
 @pytest.mark.parametrize("seed", range(5))
 def test_wide_beam_is_exhaustive(seed, length_penalty):
     table, n_best = random_table(seed), 7
-    found = searched(table, beam_size=VOCAB**4, n_best=n_best, length_penalty=length_penalty)
+    actual = searched(table, beam_size=VOCAB**4, n_best=n_best, length_penalty=length_penalty)
     expected = all_hypotheses(table[0], length_penalty, 4)[:n_best]
-    np.testing.assert_allclose(found.scores[0], [score for score, _ in expected], atol=1e-5)
-    assert [tuple(row) for row in found.ids.numpy()[0]] == [
+    np.testing.assert_allclose(actual.scores[0], [score for score, _ in expected], atol=1e-5)
+    assert [tuple(row) for row in actual.ids.numpy()[0]] == [
         tokens + (0,) * (4 - len(tokens)) for _, tokens in expected
     ]
 
@@ -164,12 +164,12 @@ def test_wide_beam_is_exhaustive(seed, length_penalty):
 @pytest.mark.parametrize("prefix", [(4,), (3, 3), (3, 4, 3)])
 def test_prefix_search_is_exhaustive(prefix, length_penalty):
     table = random_table(7)
-    found = searched(table, VOCAB**4, 7, length_penalty, prefix=tf.constant([prefix]))
+    actual = searched(table, VOCAB**4, 7, length_penalty, prefix=tf.constant([prefix]))
     expected = all_hypotheses(table[0], length_penalty, 4, prefix)[:7]
     np.testing.assert_allclose(
-        found.scores.numpy()[0, : len(expected)], [score for score, _ in expected], atol=1e-5
+        actual.scores.numpy()[0, : len(expected)], [score for score, _ in expected], atol=1e-5
     )
-    ids = [tuple(row) for row in found.ids.numpy()[0]]
+    ids = [tuple(row) for row in actual.ids.numpy()[0]]
     assert ids[: len(expected)] == [tokens + (0,) * (4 - len(tokens)) for _, tokens in expected]
 
 
@@ -195,24 +195,24 @@ def test_prefix_lengths_may_differ(seed, beam_size):
 def test_padding_and_start_not_chosen():
     table = np.full((1, 4, VOCAB, VOCAB), -1.0, "float32")
     table[..., :END_ID] = 9.0
-    found = searched(table, 3, 3)
-    assert not np.isin(found.ids.numpy()[found.ids.numpy() > 0], [0, 1]).any()
-    assert np.all(found.ids.numpy()[0, :, 0] > 1)
+    actual = searched(table, 3, 3)
+    assert not np.isin(actual.ids.numpy()[actual.ids.numpy() > 0], [0, 1]).any()
+    assert np.all(actual.ids.numpy()[0, :, 0] > 1)
 
 
 @settings(max_examples=15, deadline=None)
 @given(SCRIPT, st.integers(1, 3), st.floats(0, 1.5), st.integers(1, 4))
 def test_scores_are_log_probabilities(seed, beam_size, length_penalty, max_length):
     table = random_table(seed)
-    found = searched(table, beam_size, beam_size, length_penalty, max_length)
+    actual = searched(table, beam_size, beam_size, length_penalty, max_length)
     scores = {
         tokens: score for score, tokens in all_hypotheses(table[0], length_penalty, max_length)
     }
-    for row, score in zip(found.ids.numpy()[0], found.scores.numpy()[0], strict=True):
+    for row, score in zip(actual.ids.numpy()[0], actual.scores.numpy()[0], strict=True):
         if score > NEG_INF / 2:
             tokens = tuple(row[: list(row).index(END_ID) + 1]) if END_ID in row else tuple(row)
             assert score == pytest.approx(scores[tokens], abs=1e-4)
-    assert list(found.scores[0]) == sorted(found.scores.numpy()[0], reverse=True)
+    assert list(actual.scores[0]) == sorted(actual.scores.numpy()[0], reverse=True)
 
 
 @settings(max_examples=10, deadline=None)
@@ -234,13 +234,13 @@ def test_result_ignores_the_batch(seed, beam_size):
 @pytest.mark.parametrize("min_length", [2, 3, 4])
 def test_min_length_is_respected(min_length):
     table = random_table(11)
-    found = searched(table, VOCAB**4, 7, 0.6, min_length=min_length)
+    actual = searched(table, VOCAB**4, 7, 0.6, min_length=min_length)
     expected = [
         (score, tokens)
         for score, tokens in all_hypotheses(table[0], 0.6, 4)
         if len(tokens) >= min_length
     ][:7]
-    np.testing.assert_allclose(found.scores[0], [score for score, _ in expected], atol=1e-5)
+    np.testing.assert_allclose(actual.scores[0], [score for score, _ in expected], atol=1e-5)
 
 
 def greedy_by_hand(table, change):
@@ -271,8 +271,8 @@ def test_no_ngram_comes_twice(size, seed):
     table = endless(seed)
     (ids,) = searched(table, 1, max_length=12, no_repeat_ngram_size=size).ids.numpy()[0]
     assert [i for i in ids if i] == greedy_by_hand(table[0], forbid)
-    for found in searched(table, 3, 3, max_length=12, no_repeat_ngram_size=size).ids.numpy()[0]:
-        ngrams = list(zip(*(found[found > 0][place:] for place in range(size)), strict=False))
+    for actual in searched(table, 3, 3, max_length=12, no_repeat_ngram_size=size).ids.numpy()[0]:
+        ngrams = list(zip(*(actual[actual > 0][place:] for place in range(size)), strict=False))
         assert len(ngrams) == len(set(ngrams))
 
 
@@ -301,16 +301,16 @@ def test_coverage_counts_attention():
         scripted = scripted_step(tf.constant(table))(beams, cache, memory)
         return scripted._replace(attention=tf.gather(attention, beams.ids[:, :, -1]))
 
-    wanted = limits(VOCAB**4, 7, coverage_penalty=0.3)
+    required = limits(VOCAB**4, 7, coverage_penalty=0.3)
     no_prefix = tf.zeros([1, 0], tf.int32)
-    found = search(step, wanted).run(
+    actual = search(step, required).run(
         [], (tf.range(1),), tf.constant(real), tf.constant([4]), no_prefix
     )
     expected = []
     for score, tokens in all_hypotheses(table[0], 0.0, 4):
         got = np.sum([attention[last] for last in (1, *tokens[:-1])], axis=0)
         expected.append(score + 0.3 * np.sum(np.log(np.minimum(got, 1.0))[real[0]]))
-    np.testing.assert_allclose(found.scores[0], sorted(expected, reverse=True)[:7], atol=1e-5)
+    np.testing.assert_allclose(actual.scores[0], sorted(expected, reverse=True)[:7], atol=1e-5)
 
 
 # Drawing.
@@ -318,7 +318,7 @@ def test_coverage_counts_attention():
 
 def drawn_first(table, chains, **settings):
     """Draw this many hypotheses, and return the first token of each."""
-    found = searched(
+    actual = searched(
         table,
         chains,
         chains,
@@ -326,7 +326,7 @@ def drawn_first(table, chains, **settings):
         temperature=settings.pop("temperature", 1.0),
         **settings,
     )
-    return found.ids.numpy()[0, :, 0]
+    return actual.ids.numpy()[0, :, 0]
 
 
 @pytest.mark.parametrize("temperature", [0.5, 1.0, 2.0])
@@ -393,9 +393,9 @@ def test_sampling_ignores_the_batch():
 
 def test_samples_score_log_probability():
     table = random_table(9)
-    found = searched(table, 3, 3, temperature=2.0, top_k=3)
+    actual = searched(table, 3, 3, temperature=2.0, top_k=3)
     scores = {tokens: score for score, tokens in all_hypotheses(table[0], 0.0, 4)}
-    for row, score in zip(found.ids.numpy()[0], found.scores.numpy()[0], strict=True):
+    for row, score in zip(actual.ids.numpy()[0], actual.scores.numpy()[0], strict=True):
         tokens = tuple(row[: list(row).index(END_ID) + 1]) if END_ID in row else tuple(row)
         assert score == pytest.approx(scores[tokens], abs=1e-4)
 
@@ -404,8 +404,8 @@ def test_greedy_takes_the_best_token():
     table, tokens = random_table(3, max_length=4), [1]
     while len(tokens) < 5 and tokens[-1] != END_ID:
         tokens.append(END_ID + int(table[0, len(tokens) - 1, tokens[-1], END_ID:].argmax()))
-    found = searched(table, 1)
-    assert list(found.ids.numpy()[0, 0]) == tokens[1:]
+    actual = searched(table, 1)
+    assert list(actual.ids.numpy()[0, 0]) == tokens[1:]
 
 
 def test_cut_hypothesis_has_no_end():
@@ -424,8 +424,10 @@ def test_max_length_per_sentence():
 
 
 def test_max_length_follows_source():
-    wanted = limits(max_length=30, max_length_factor=1.5)
-    np.testing.assert_array_equal(wanted.max_lengths(tf.constant([1, 4, 5, 90])), [12, 16, 18, 30])
+    expected = limits(max_length=30, max_length_factor=1.5)
+    np.testing.assert_array_equal(
+        expected.max_lengths(tf.constant([1, 4, 5, 90])), [12, 16, 18, 30]
+    )
 
 
 def test_length_penalty_formula():
@@ -453,21 +455,21 @@ def test_cached_scores_equal_full_pass():
     model.set_weights([weight * 3 for weight in model.get_weights()])
     source, beams = np.array([[5, 7, 2, 0], [6, 4, 9, 2]], "int32"), 4
     step, first_cache, memory = model.start_search(source)
-    found = search(step, limits(beams, beams), config.target_vocab_size).run(
+    actual = search(step, limits(beams, beams), config.target_vocab_size).run(
         first_cache(2), memory, source != 0, tf.constant([6, 6]), tf.zeros([2, 0], tf.int32)
     )
     # The first step keeps as many first tokens as there are beams. Fewer are left: some beams were
     # replaced by branches of others.
-    assert all(len(set(ids[:, 0])) < beams for ids in found.ids.numpy())
+    assert all(len(set(ids[:, 0])) < beams for ids in actual.ids.numpy())
     for sentence, beam in itertools.product(range(2), range(beams)):
-        ids = found.ids.numpy()[sentence, beam]
+        ids = actual.ids.numpy()[sentence, beam]
         length = list(ids).index(END_ID) + 1 if END_ID in ids else len(ids)
         target = np.concatenate([[1], ids[: length - 1]])[None].astype("int32")
         log_probs = tf.nn.log_softmax(
             model({"source": source[sentence : sentence + 1], "target": target})
         )[0]
         total = sum(float(log_probs[t, ids[t]]) for t in range(length))
-        assert found.scores.numpy()[sentence, beam] == pytest.approx(total, abs=1e-4)
+        assert actual.scores.numpy()[sentence, beam] == pytest.approx(total, abs=1e-4)
 
 
 def test_n_best_fits_the_beam_size():

@@ -61,8 +61,8 @@ def test_candidates_are_per_sentence(seed, batch, length):
     assert [len(each) for each in seen] == [len(each) for each in visible]  # each once
     assert seen == [own_candidates(shortlist, row) for row in source]
     assert np.isin(hidden, (0, -1e9)).all()
-    wanted = sorted(set.union(*seen))
-    np.testing.assert_array_equal(tokens[places[wanted]], wanted)
+    expected = sorted(set.union(*seen))
+    np.testing.assert_array_equal(tokens[places[expected]], expected)
     others = np.setdiff1d(np.arange(WIDE), tokens)
     assert (places[others] == len(tokens)).all()
 
@@ -128,10 +128,10 @@ def test_shortlist_masks_other_tokens(searches, chosen, seed):
     for row, ids in zip(impossible, source, strict=True):
         row[..., list(own_candidates(shortlist, ids))] = 0.0
     limits, (over_all, over_candidates) = setting_tensors(**chosen), searches
-    found = over_candidates(table, limits, find_candidates(shortlist, tf.constant(source)))
-    wanted = over_all(table + impossible, limits)
-    np.testing.assert_array_equal(found.ids, wanted.ids)
-    np.testing.assert_allclose(found.scores, wanted.scores, atol=1e-4)
+    actual = over_candidates(table, limits, find_candidates(shortlist, tf.constant(source)))
+    expected = over_all(table + impossible, limits)
+    np.testing.assert_array_equal(actual.ids, expected.ids)
+    np.testing.assert_allclose(actual.scores, expected.scores, atol=1e-4)
 
 
 @pytest.fixture(scope="module")

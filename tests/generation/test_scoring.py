@@ -80,12 +80,12 @@ def test_token_scores_equal_full_pass(graph):
         np.testing.assert_array_equal(scores.token_log_probs[row, len(target) :], 0.0)
         np.testing.assert_allclose(scores.log_probability[row], sum(expected), atol=1e-5)
         for layer, weights in enumerate(graph.model.attention_maps(inputs).cross):
-            found = scores.attention[row, layer]
+            actual = scores.attention[row, layer]
             np.testing.assert_allclose(
-                found[:, : len(target), : len(source)], weights[0], atol=1e-5
+                actual[:, : len(target), : len(source)], weights[0], atol=1e-5
             )
-            np.testing.assert_array_equal(found[:, len(target) :], 0.0)
-            np.testing.assert_array_equal(found[:, :, len(source) :], 0.0)
+            np.testing.assert_array_equal(actual[:, len(target) :], 0.0)
+            np.testing.assert_array_equal(actual[:, :, len(source) :], 0.0)
 
 
 def test_continuation_equals_full_pass(continuation):
@@ -97,11 +97,11 @@ def test_continuation_equals_full_pass(continuation):
         np.testing.assert_allclose(scores.token_log_probs[row, : len(target)], expected, atol=1e-5)
         np.testing.assert_array_equal(scores.token_log_probs[row, len(target) :], 0.0)
         for layer, weights in enumerate(continuation.model.decode(inputs).self_weights):
-            found = scores.attention[row, layer]
+            actual = scores.attention[row, layer]
             np.testing.assert_allclose(
-                found[:, : len(target), : inputs.shape[1]], weights[0, :, given:], atol=1e-5
+                actual[:, : len(target), : inputs.shape[1]], weights[0, :, given:], atol=1e-5
             )
-            np.testing.assert_array_equal(found[:, :, inputs.shape[1] :], 0.0)
+            np.testing.assert_array_equal(actual[:, :, inputs.shape[1] :], 0.0)
 
 
 @pytest.mark.parametrize("kind", ["graph", "continuation"])
@@ -114,13 +114,13 @@ def test_long_pairs_score_nan(kind, request):
     target = np.concatenate(
         [np.pad(TARGET, [(0, 0), (0, 20)]), np.pad(TARGET[:1], [(0, 0), (0, 20)]), long]
     )
-    found, alone = graph.score_ids(source, target), graph.score_ids(SOURCE, TARGET)
-    assert found.token_log_probs.shape == (5, 24)
-    assert found.attention.shape == (5, 2, 3, 24, 24 if kind == "graph" else 48)
-    assert np.isnan(found.log_probability).tolist() == [False] * 3 + [True] * 2
-    np.testing.assert_allclose(found.token_log_probs[:3, :4], alone.token_log_probs, atol=1e-5)
+    actual, alone = graph.score_ids(source, target), graph.score_ids(SOURCE, TARGET)
+    assert actual.token_log_probs.shape == (5, 24)
+    assert actual.attention.shape == (5, 2, 3, 24, 24 if kind == "graph" else 48)
+    assert np.isnan(actual.log_probability).tolist() == [False] * 3 + [True] * 2
+    np.testing.assert_allclose(actual.token_log_probs[:3, :4], alone.token_log_probs, atol=1e-5)
     np.testing.assert_allclose(
-        found.attention[:3, :, :, :4, : alone.attention.shape[4]], alone.attention, atol=1e-5
+        actual.attention[:3, :, :, :4, : alone.attention.shape[4]], alone.attention, atol=1e-5
     )
 
 
@@ -136,12 +136,12 @@ def test_prompt_and_target_share_limit(continuation):
 
 
 def test_join_leaves_no_padding():
-    found = join(
+    actual = join(
         tf.constant([[5, 6, 0], [7, 0, 0], [0, 0, 0], [4, 5, 6]]),
         tf.constant([[8, 0], [8, 9], [9, 0], [0, 0]]),
     )
     np.testing.assert_array_equal(
-        found, [[5, 6, 8, 0, 0], [7, 8, 9, 0, 0], [9, 0, 0, 0, 0], [4, 5, 6, 0, 0]]
+        actual, [[5, 6, 8, 0, 0], [7, 8, 9, 0, 0], [9, 0, 0, 0, 0], [4, 5, 6, 0, 0]]
     )
     np.testing.assert_array_equal(without_end(tf.constant([[5, END_ID, 0]])), [[5, 0, 0]])
 
@@ -177,8 +177,8 @@ PREFIXES = [[7, 3, 5], [8, 0, 0], [0, 0, 0]]
 @pytest.mark.parametrize("kind", ["graph", "continuation"])
 def test_greedy_continues_prefixes(kind, request):
     graph = request.getfixturevalue(kind)
-    found = searched(graph, PREFIXES, beam_size=1)
-    for ids, source, prefix in zip(found.ids.numpy()[:, 0], SOURCE, PREFIXES, strict=True):
+    actual = searched(graph, PREFIXES, beam_size=1)
+    for ids, source, prefix in zip(actual.ids.numpy()[:, 0], SOURCE, PREFIXES, strict=True):
         assert real(ids).tolist() == greedily(
             graph.model, real(source), [i for i in prefix if i], kind == "continuation"
         )
@@ -187,14 +187,14 @@ def test_greedy_continues_prefixes(kind, request):
 @pytest.mark.parametrize("kind", ["graph", "continuation"])
 def test_scores_exclude_the_prefix(kind, request):
     graph = request.getfixturevalue(kind)
-    found = searched(graph, PREFIXES, beam_size=3, n_best=3)
+    actual = searched(graph, PREFIXES, beam_size=3, n_best=3)
     for place in range(3):
-        log_probs = graph.score_ids(SOURCE, found.ids[:, place]).token_log_probs.numpy()
+        log_probs = graph.score_ids(SOURCE, actual.ids[:, place]).token_log_probs.numpy()
         expected = [
             log_probs[row, sum(i > 0 for i in prefix) :].sum()
             for row, prefix in enumerate(PREFIXES)
         ]
-        np.testing.assert_allclose(found.scores[:, place], expected, atol=1e-4)
+        np.testing.assert_allclose(actual.scores[:, place], expected, atol=1e-4)
 
 
 @pytest.mark.parametrize("kind", ["graph", "continuation"])
@@ -213,12 +213,12 @@ def test_one_prefix_serves_all_rows(kind, request):
 def test_long_prefix_scores_nan(kind, room, request):
     graph = request.getfixturevalue(kind)
     short, long = [8] + [0] * (room - 1), [8] * room
-    found = searched(graph, [long, short, short], max_length=20)
-    assert np.isnan(found.scores.numpy()[:, 0]).tolist() == [True, False, False]
-    np.testing.assert_array_equal(found.ids[0], 0)
+    actual = searched(graph, [long, short, short], max_length=20)
+    assert np.isnan(actual.scores.numpy()[:, 0]).tolist() == [True, False, False]
+    np.testing.assert_array_equal(actual.ids[0], 0)
     expected = searched(graph, [[0], [8], [8]], max_length=20).ids.numpy()[1:]
-    length = min(expected.shape[2], found.ids.shape[2])
-    np.testing.assert_array_equal(found.ids[1:, :, :length], expected[:, :, :length])
+    length = min(expected.shape[2], actual.ids.shape[2])
+    np.testing.assert_array_equal(actual.ids[1:, :, :length], expected[:, :, :length])
     fits = searched(graph, [[8] * (room - 1), short[:-1], short[:-1]], max_length=20)
     assert not np.isnan(fits.scores.numpy()).any()
     assert real(fits.ids.numpy()[0, 0]).tolist()[: room - 1] == [8] * (room - 1)
@@ -241,14 +241,14 @@ def test_bfloat16_scores_are_float32():
 
 def test_hypotheses_have_token_scores(translator):
     texts, config = ["forty-two", "one hundred seven", ""], translator.model.config
-    found = translator.translate(
+    actual = translator.translate(
         texts, token_scores=True, attention=True, n_best=3, length_penalty=0.6
     )
     plain = translator.translate(texts, n_best=3, length_penalty=0.6)
-    assert [h[:2] for t in found for h in t.hypotheses] == [
+    assert [h[:2] for t in actual for h in t.hypotheses] == [
         h[:2] for t in plain for h in t.hypotheses
     ]
-    for translation in found[:2]:
+    for translation in actual[:2]:
         source = translation.hypotheses[0].source_tokens
         assert "".join(source) == "▁" + translation.source.replace(" ", "▁") + "</s>"
         for hypothesis in translation.hypotheses:
@@ -268,7 +268,7 @@ def test_hypotheses_have_token_scores(translator):
                 len(source),
             )
             np.testing.assert_allclose(hypothesis.attention.sum(-1), 1.0, atol=1e-5)
-    (blank,) = found[2].hypotheses[:1]
+    (blank,) = actual[2].hypotheses[:1]
     assert (blank.tokens, blank.token_log_probs, blank.source_tokens) == ([], [], ["</s>"])
 
 
@@ -285,23 +285,23 @@ def test_details_are_optional(translator):
 
 def test_attention_of_cached_steps(translator):
     """What coverage sums up is the mean of the last layer's heads."""
-    (found,) = translator.translate(
+    (actual,) = translator.translate(
         ["ninety-eight"], attention=True, beam_size=1, length_penalty=0.0, coverage_penalty=0.7
     )[0].hypotheses
-    covered = np.minimum(found.attention[-1].mean(axis=0).sum(axis=0), 1.0)
-    expected = translator.score(["ninety-eight"], [found.text])[0] + 0.7 * np.log(covered).sum()
-    assert found.score == pytest.approx(expected, abs=1e-4)
+    covered = np.minimum(actual.attention[-1].mean(axis=0).sum(axis=0), 1.0)
+    expected = translator.score(["ninety-eight"], [actual.text])[0] + 0.7 * np.log(covered).sum()
+    assert actual.score == pytest.approx(expected, abs=1e-4)
 
 
 def test_translations_keep_prefixes(translator):
     texts, prefixes = ["forty-two", "forty-two", "seven", "one hundred"], ["drei", None, "acht", ""]
-    found = translator.translate(texts, prefixes=prefixes, batch_size=3)
+    actual = translator.translate(texts, prefixes=prefixes, batch_size=3)
     plain = translator.translate(texts)
-    assert [t.text.startswith(prefix or "") for t, prefix in zip(found, prefixes, strict=True)] == [
-        True
-    ] * 4
-    assert [found[1].text, found[3].text] == [plain[1].text, plain[3].text]
-    assert found[0].text != plain[0].text
+    assert [
+        t.text.startswith(prefix or "") for t, prefix in zip(actual, prefixes, strict=True)
+    ] == [True] * 4
+    assert [actual[1].text, actual[3].text] == [plain[1].text, plain[3].text]
+    assert actual[0].text != plain[0].text
 
 
 def test_bad_prefixes_are_refused(translator):
@@ -331,12 +331,12 @@ def test_pairs_are_scored_in_batches(translator):
     )
     assert whole.dtype == np.float32
     np.testing.assert_allclose(whole, single, rtol=1e-6, atol=1e-5)
-    for found, target, score in zip(
+    for actual, target, score in zip(
         translator.score_tokens(sources, targets, batch_size=3), targets, whole, strict=True
     ):
-        assert found.text == target
-        assert found.log_probability == pytest.approx(score, rel=1e-6, abs=1e-5)
-        assert sum(found.token_log_probs) == pytest.approx(score, rel=1e-6, abs=1e-5)
-        assert "".join(found.tokens) == f"▁{target}</s>"
-        assert found.attention is None
+        assert actual.text == target
+        assert actual.log_probability == pytest.approx(score, rel=1e-6, abs=1e-5)
+        assert sum(actual.token_log_probs) == pytest.approx(score, rel=1e-6, abs=1e-5)
+        assert "".join(actual.tokens) == f"▁{target}</s>"
+        assert actual.attention is None
     assert translator.score([], []).shape == (0,)

@@ -80,8 +80,8 @@ def test_search_follows_other_rules(stopping, form, alpha):
                 "forced_eos": int("forced" in options),
                 "renormalize_logits": int("renormalized" in options),
             }
-            found = searched(table, 3, 3, alpha, max_length=8, **settings)
-            assert_equal(found, expected(table[0], 3, alpha, form, stopping, **options))
+            actual = searched(table, 3, 3, alpha, max_length=8, **settings)
+            assert_equal(actual, expected(table[0], 3, alpha, form, stopping, **options))
 
 
 def test_rules_of_stopping_differ():
@@ -115,10 +115,10 @@ def two_endings():
     ],
 )
 def test_penalty_has_three_forms(form, best, score):
-    found = searched(two_endings(), 2, length_penalty=1.0, length_penalty_form=FORMS[form])
-    ids = found.ids.numpy()[0, 0]
+    actual = searched(two_endings(), 2, length_penalty=1.0, length_penalty_form=FORMS[form])
+    ids = actual.ids.numpy()[0, 0]
     assert ids[ids > 0].tolist() == best
-    assert found.scores.numpy()[0, 0] == pytest.approx(score, abs=1e-5)
+    assert actual.scores.numpy()[0, 0] == pytest.approx(score, abs=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -139,8 +139,8 @@ def test_stopping_has_three_rules(stopping, ending, best):
     table[0, 3, 3] = -99.0
     table[0, 3, 3, END_ID] = 0.0
     settings = {"early_stopping": stopping, "length_penalty_form": FORMS["length"]}
-    found = searched(table, 2, length_penalty=1.0, **settings)
-    ids = found.ids.numpy()[0, 0]
+    actual = searched(table, 2, length_penalty=1.0, **settings)
+    ids = actual.ids.numpy()[0, 0]
     assert ids[ids > 0].tolist() == best
 
 
@@ -150,8 +150,8 @@ def test_greedy_ends_at_the_first_end(stopping):
     table[0, 0, 1, [END_ID, 3]] = [9.0, 8.9]
     table[0, 1:, 3, 3] = 99.0  # a longer hypothesis would be better
     settings = {"early_stopping": stopping, "length_penalty_form": FORMS["length"]}
-    found = searched(table, 1, length_penalty=2.0, **settings)
-    assert found.ids.numpy()[0, 0].tolist() == [END_ID]
+    actual = searched(table, 1, length_penalty=2.0, **settings)
+    assert actual.ids.numpy()[0, 0].tolist() == [END_ID]
 
 
 def test_forced_end_costs_nothing():
@@ -169,8 +169,8 @@ def test_forced_end_waits_for_each_limit():
     table = np.concatenate([nowhere_to_end(), nowhere_to_end()])
     table[:, :, :, 4] = 9.0
     longest = np.array([2, 4], "int32")
-    found = searched(table, 2, max_length=longest, forced_eos=1)
-    assert found.ids.numpy()[:, 0].tolist() == [[4, END_ID, 0, 0], [4, 4, 4, END_ID]]
+    actual = searched(table, 2, max_length=longest, forced_eos=1)
+    assert actual.ids.numpy()[:, 0].tolist() == [[4, END_ID, 0, 0], [4, 4, 4, END_ID]]
 
 
 def test_renormalized_probabilities_add_up():
@@ -178,10 +178,10 @@ def test_renormalized_probabilities_add_up():
     table = np.zeros((1, 4, VOCAB, VOCAB), "float32")
     table[..., :END_ID] = 9.0  # padding and start
     settings = {"renormalize_logits": 1, "max_length": 1}
-    found = searched(table, 5, 5, **settings)
-    np.testing.assert_allclose(found.scores[0], np.log([1 / 5] * 5), atol=1e-5)
-    found = searched(table, 5, 5, min_length=3, **settings)
-    np.testing.assert_allclose(found.scores[0, :4], np.log([1 / 4] * 4), atol=1e-5)
+    actual = searched(table, 5, 5, **settings)
+    np.testing.assert_allclose(actual.scores[0], np.log([1 / 5] * 5), atol=1e-5)
+    actual = searched(table, 5, 5, min_length=3, **settings)
+    np.testing.assert_allclose(actual.scores[0, :4], np.log([1 / 4] * 4), atol=1e-5)
     plain = searched(table, 5, 5, max_length=1)
     assert plain.scores.numpy()[0, 0] < np.log(1 / 1000)
 
@@ -190,5 +190,5 @@ def test_renormalization_follows_forbidden_ngrams():
     table = np.zeros((1, 4, VOCAB, VOCAB), "float32")
     table[0, 0, 1, 3] = 99.0
     settings = {"renormalize_logits": 1, "no_repeat_ngram_size": 1, "max_length": 2}
-    found = searched(table, 4, 4, **settings)  # of the five tokens, one was chosen before
-    np.testing.assert_allclose(found.scores[0], np.log([1 / 4] * 4), atol=1e-5)
+    actual = searched(table, 4, 4, **settings)  # of the five tokens, one was chosen before
+    np.testing.assert_allclose(actual.scores[0], np.log([1 / 4] * 4), atol=1e-5)

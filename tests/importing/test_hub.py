@@ -56,8 +56,8 @@ def test_hub_name_imports_from_cache(home, tmp_path):
     expected = import_model(
         home / "hub" / f"models--{NAME.replace('/', '--')}" / "snapshots" / REVISION
     )
-    assert [found.text for found in translator.translate(texts)] == [
-        found.text for found in expected.translate(texts)
+    assert [actual.text for actual in translator.translate(texts)] == [
+        actual.text for actual in expected.translate(texts)
     ]
 
 

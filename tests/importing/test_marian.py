@@ -48,10 +48,10 @@ class Case:
         """The logits of a pair of rows of this project's ids, in the order of these ids; NaN where
         the family has no token.
         """
-        found = reference.logits(
+        actual = reference.logits(
             self.arrays, self.config, self.rows[0][source], self.rows[1][target]
         )[:, self.rows[1]]
-        return np.where(only_here(self.rows[1]), np.nan, found)
+        return np.where(only_here(self.rows[1]), np.nan, actual)
 
 
 def rows_of(tokenizer, vocabulary):
@@ -91,11 +91,11 @@ def test_logits_equal_the_reference(case):
     sources = [[*random.integers(UNKNOWN_ID, sizes[0], length), END_ID] for length in (7, 1, 12)]
     targets = [[START_ID, *random.integers(UNKNOWN_ID, sizes[1], length)] for length in (5, 13, 2)]
     logits = np.array(case.translator.model({"source": padded(sources), "target": padded(targets)}))
-    for source, target, found in zip(sources, targets, logits, strict=True):
+    for source, target, actual in zip(sources, targets, logits, strict=True):
         expected = case.expected(source, target)
         known = ~np.isnan(expected)
-        np.testing.assert_allclose(found[: len(target)][known], expected[known], atol=1e-4)
-        assert (found[: len(target)][~known] < -9e8).all()
+        np.testing.assert_allclose(actual[: len(target)][known], expected[known], atol=1e-4)
+        assert (actual[: len(target)][~known] < -9e8).all()
 
 
 # A search each; the logits of all cases are compared above.
@@ -115,11 +115,11 @@ def test_logits_equal_the_reference(case):
 )
 def test_greedy_equals_the_reference(case):
     texts = sentences("source", 3, seed=9)
-    found = case.translator.translate(
+    actual = case.translator.translate(
         texts, beam_size=1, max_length=11, max_length_factor=1000, token_scores=True
     )
     for source, translation in zip(
-        case.translator.source_tokenizer.encode(texts), found, strict=True
+        case.translator.source_tokenizer.encode(texts), actual, strict=True
     ):
         target = [START_ID]
         while len(target) <= 11 and target[-1] != END_ID:

@@ -250,11 +250,11 @@ def test_texts_have_the_file_ids(case):
 )
 def test_greedy_equals_the_reference(case):
     texts = sentences("source", 2, seed=9)
-    found = case.translator.translate(
+    actual = case.translator.translate(
         texts, beam_size=1, max_length=9, max_length_factor=1000, token_scores=True
     )
     for source, translation in zip(
-        case.translator.source_tokenizer.encode(texts), found, strict=True
+        case.translator.source_tokenizer.encode(texts), actual, strict=True
     ):
         target = []
         while len(target) < 9 and END_ID not in target:
@@ -314,8 +314,8 @@ def test_ctranslate2_translates_alike(tmp_path):
         return_scores=True,
     )
     piece_to_id = case.translator.target_tokenizer._processor.piece_to_id
-    for found, other in zip(ours, theirs, strict=True):
-        best = found.hypotheses[0]
+    for actual, other in zip(ours, theirs, strict=True):
+        best = actual.hypotheses[0]
         assert [
             names[case.rows[1][i]] for i in piece_to_id(best.tokens) if i != END_ID
         ] == other.hypotheses[0]

@@ -78,8 +78,8 @@ class Case:
         """
         read = [*self.before, *self.rows[source], *self.after]
         written = [*self.started[:-1], *self.rows[target]]
-        found = reference.logits(self.arrays, self.config, read, written)
-        return np.where(self.never, np.nan, found[len(self.started) - 1 :, self.rows])
+        actual = reference.logits(self.arrays, self.config, read, written)
+        return np.where(self.never, np.nan, actual[len(self.started) - 1 :, self.rows])
 
     @property
     def never(self):
@@ -138,13 +138,13 @@ def test_logits_equal_the_reference(case):
     sources = [[*random.integers(UNKNOWN_ID, size, length), END_ID] for length in (7, 1, 12)]
     targets = [[START_ID, *random.integers(UNKNOWN_ID, size, length)] for length in (5, 13, 2)]
     logits = np.array(case.translator.model({"source": padded(sources), "target": padded(targets)}))
-    for source, target, found in zip(sources, targets, logits, strict=True):
+    for source, target, actual in zip(sources, targets, logits, strict=True):
         np.testing.assert_allclose(
-            found[: len(target)][:, ~case.never],
+            actual[: len(target)][:, ~case.never],
             case.expected(source, target)[:, ~case.never],
             atol=1e-4,
         )
-        assert (found[: len(target)][:, case.never] < -9e8).all()
+        assert (actual[: len(target)][:, case.never] < -9e8).all()
 
 
 # A search each; the logits of all cases are compared above.
@@ -158,11 +158,11 @@ def test_logits_equal_the_reference(case):
 )
 def test_greedy_equals_the_reference(case):
     texts = sentences("source", 3, seed=9)
-    found = case.translator.translate(
+    actual = case.translator.translate(
         texts, beam_size=1, max_length=9, max_length_factor=1000, token_scores=True
     )
     for source, translation in zip(
-        case.translator.source_tokenizer.encode(texts), found, strict=True
+        case.translator.source_tokenizer.encode(texts), actual, strict=True
     ):
         target = [START_ID]
         while len(target) <= 9 and target[-1] != END_ID:

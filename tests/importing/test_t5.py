@@ -99,11 +99,11 @@ def test_prefix_translates_as_typed(folders):
     typed = import_model(folders["flan"]).translate([PREFIX + text for text in texts], **settings)
     inside = import_model(folders["flan"], source_text_prefix=PREFIX)
     assert inside.origin["source_text_prefix"] == PREFIX
-    found = inside.translate(texts, **settings)
-    assert [one.text for one in found] == [one.text for one in typed]
-    assert len({one.text for one in found}) > 1
+    actual = inside.translate(texts, **settings)
+    assert [one.text for one in actual] == [one.text for one in typed]
+    assert len({one.text for one in actual}) > 1
     np.testing.assert_allclose(
-        [one.score for one in found], [one.score for one in typed], atol=1e-4
+        [one.score for one in actual], [one.score for one in typed], atol=1e-4
     )
 
 

@@ -76,16 +76,16 @@ class Pair(Case):
             "output_scores": True,
         }
         with torch.no_grad():
-            found = self.model.generate(
+            actual = self.model.generate(
                 torch.tensor(self.rows[0][sources]),
                 attention_mask=torch.tensor((sources > 0).astype("int64")),
                 **options,
                 **settings,
             )
-        rows = np.array_split(found.sequences.numpy()[:, 1:], len(texts))
+        rows = np.array_split(actual.sequences.numpy()[:, 1:], len(texts))
         scores = (
-            found.sequences_scores.numpy().reshape(len(texts), -1)
-            if found.get("sequences_scores") is not None
+            actual.sequences_scores.numpy().reshape(len(texts), -1)
+            if actual.get("sequences_scores") is not None
             else rows
         )
         return [
@@ -95,15 +95,15 @@ class Pair(Case):
 
     def ours(self, texts, **settings):
         limits = {"max_length": LONGEST, "max_length_factor": 1000}
-        for found in self.translator.translate(texts, token_scores=True, **limits, **settings):
+        for actual in self.translator.translate(texts, token_scores=True, **limits, **settings):
             ids = [
                 [
                     self.translator.target_tokenizer._processor.piece_to_id(piece)
                     for piece in h.tokens
                 ]
-                for h in found.hypotheses
+                for h in actual.hypotheses
             ]
-            yield [self.rows[1][row].tolist() for row in ids], [h.score for h in found.hypotheses]
+            yield [self.rows[1][row].tolist() for row in ids], [h.score for h in actual.hypotheses]
 
 
 class ExportedPair(Pair):
@@ -218,7 +218,9 @@ def test_beam_equals_transformers(pair):
     theirs = pair.generated(texts, **settings)
     ours = list(pair.ours(texts, beam_size=4, n_best=4, length_penalty=0.0, early_stopping=True))
     same = sum(list(one[0]) == list(other[0]) for one, other in zip(ours, theirs, strict=True))
-    scores = [np.array([score for found in side for score in found[1]]) for side in (ours, theirs)]
+    scores = [
+        np.array([score for actual in side for score in actual[1]]) for side in (ours, theirs)
+    ]
     difference = np.abs(scores[0] - scores[1]).max()
     print(f"the same 4 hypotheses for {same} of {len(texts)}, scores up to {difference:.2g} apart")
     np.testing.assert_allclose(*scores, rtol=1e-5)

@@ -90,8 +90,8 @@ class Folder:
             mask = torch.tensor((sources > 0).astype("int64"))
             inputs = {"input_ids": torch.tensor(self.rows[0][sources]), "attention_mask": mask}
         with torch.no_grad():
-            found = model.generate(**inputs, **target).numpy()[:, len(self.started) :]
-        return [one_language.until_end(row.tolist(), self.end) for row in found]
+            actual = model.generate(**inputs, **target).numpy()[:, len(self.started) :]
+        return [one_language.until_end(row.tolist(), self.end) for row in actual]
 
     def translated(self, translator, texts):
         results = translator.translate(texts, token_scores=True, split_sentences=False)

@@ -51,20 +51,20 @@ class Pair:
         """Their rows of tokens by hypothesis, without the start and up to the end."""
         sources = padded([[*ids, END_ID] for ids in self.translator.source_tokenizer.encode(texts)])
         with torch.no_grad():
-            found = self.model.generate(
+            actual = self.model.generate(
                 torch.tensor(self.rows[sources]),
                 attention_mask=torch.tensor((sources > 0).astype("int64")),
                 **settings,
             )
-        return [until_end(row) for row in found[:, 1:].tolist()]
+        return [until_end(row) for row in actual[:, 1:].tolist()]
 
     def ours(self, texts, **settings):
         """Our rows by hypothesis."""
         ids_of = self.translator.target_tokenizer.ids_of
         return [
             self.rows[ids_of(hypothesis.tokens)].tolist()
-            for found in self.translator.translate(texts, token_scores=True, **settings)
-            for hypothesis in found.hypotheses
+            for actual in self.translator.translate(texts, token_scores=True, **settings)
+            for hypothesis in actual.hypotheses
         ]
 
 

@@ -62,9 +62,9 @@ def test_mask_in_context_attention(mask, dtype):
     one, other = (
         layer(inputs(B, T, D), inputs(B, S, D, seed=2), attention_mask=m) for m in (mask, ADDITIVE)
     )
-    for found, expected in zip(one, other, strict=True):
+    for actual, expected in zip(one, other, strict=True):
         np.testing.assert_array_equal(
-            keras.ops.cast(found, "float32"), keras.ops.cast(expected, "float32")
+            keras.ops.cast(actual, "float32"), keras.ops.cast(expected, "float32")
         )
 
 
@@ -86,15 +86,15 @@ SQUARE[1, 2, 0] = False
 )
 def test_mask_in_self_attention(kind, arguments, head_axis):
     layer, x = with_random_weights(kind(OPTIONS, **arguments)), inputs(B, T, D)
-    found = layer(x, attention_mask=SQUARE[:, None] if head_axis else SQUARE)
+    actual = layer(x, attention_mask=SQUARE[:, None] if head_axis else SQUARE)
     expected = layer(x, attention_mask=np.where(SQUARE, 0.0, -1e9).astype("float32")[:, None])
-    np.testing.assert_array_equal(found.output, expected.output)
-    weights = keras.tree.flatten(found[1])
+    np.testing.assert_array_equal(actual.output, expected.output)
+    weights = keras.tree.flatten(actual[1])
     for layer_weights in weights:
         np.testing.assert_array_equal(
             np.where(SQUARE[:, None], 0.0, layer_weights), np.zeros((B, H, T, T))
         )
-    assert np.abs(np.asarray(found.output) - np.asarray(layer(x).output)).max() > 1e-2
+    assert np.abs(np.asarray(actual.output) - np.asarray(layer(x).output)).max() > 1e-2
 
 
 def test_mask_in_cross_attention():
@@ -104,9 +104,9 @@ def test_mask_in_cross_attention():
         lambda mask: decoder(x, encoded, SQUARE, mask),
         lambda mask: layer(x, decoder.project_memory(encoded)[0], SQUARE, mask),
     ):
-        found, expected = call(VISIBLE), call(ADDITIVE)
-        np.testing.assert_array_equal(found.output, expected.output)
-        for weights in keras.tree.flatten(found.cross_weights):
+        actual, expected = call(VISIBLE), call(ADDITIVE)
+        np.testing.assert_array_equal(actual.output, expected.output)
+        for weights in keras.tree.flatten(actual.cross_weights):
             np.testing.assert_array_equal(
                 np.where(VISIBLE[:, None], 0.0, weights), np.zeros((B, H, T, S))
             )

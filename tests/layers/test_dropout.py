@@ -15,16 +15,16 @@ def drawn(rate, times=1, **options):
 
 @pytest.mark.parametrize("rate", [0.004, 0.1, 0.3, 0.5, 0.9, 0.996])
 def test_dropout_rate_and_scale(rate):
-    found = np.concatenate(drawn(rate, times=20, seed=1))
+    actual = np.concatenate(drawn(rate, times=20, seed=1))
     # Of the draws, and of rounding rate * 256.
-    error = (rate * (1 - rate) / found.size) ** 0.5 + 1 / 256 / 20**0.5
-    assert abs((found == 0).mean() - rate) < 5 * error
-    np.testing.assert_allclose(found[found != 0], 1 / (1 - rate), rtol=1e-6)
+    error = (rate * (1 - rate) / actual.size) ** 0.5 + 1 / 256 / 20**0.5
+    assert abs((actual == 0).mean() - rate) < 5 * error
+    np.testing.assert_allclose(actual[actual != 0], 1 / (1 - rate), rtol=1e-6)
 
 
 @pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="elsewhere it is Keras's own")
 def test_rate_is_exact_on_average():
-    shares = [(found == 0).mean() for found in drawn(0.1, times=400, seed=1)]
+    shares = [(actual == 0).mean() for actual in drawn(0.1, times=400, seed=1)]
     assert np.mean(shares) == pytest.approx(0.1, abs=5e-4)  # 26/256 is 0.1016, 25/256 is 0.0977
     assert np.std(shares) > 0.001  # calls round either way
 

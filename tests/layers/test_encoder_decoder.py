@@ -142,7 +142,7 @@ def layer_weights(*attentions):
         "value": (11, D, 17),
         "output": (11 * 17, D),
     }
-    found = {
+    actual = {
         f"{attention}/{role}": shape for attention in attentions for role, shape in shapes.items()
     }
     residuals = [
@@ -151,7 +151,7 @@ def layer_weights(*attentions):
         else "attention_residual"
         for attention in attentions
     ]
-    found |= {
+    actual |= {
         f"{residual}/norm/{name}": (D,)
         for residual in (*residuals, "ff_residual")
         for name in ("gamma", "beta")
@@ -162,7 +162,7 @@ def layer_weights(*attentions):
         "outer/kernel": (37, D),
         "outer/bias": (D,),
     }
-    return found | {f"feed_forward/{name}": shape for name, shape in feed_forward.items()}
+    return actual | {f"feed_forward/{name}": shape for name, shape in feed_forward.items()}
 
 
 def stack_weights(layers, *attentions):

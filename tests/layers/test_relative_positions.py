@@ -100,8 +100,8 @@ def test_biases_are_added_to_scores(relative):
     scores = query @ key.swapaxes(-1, -2) / np.sqrt(D / H) + np.transpose(bias, (2, 0, 1)) + hidden
     powers = np.exp(scores - scores.max(-1, keepdims=True))
     expected = powers / powers.sum(-1, keepdims=True)
-    found = layer(x, attention_mask=hidden.astype("float32")).weights[0]
-    np.testing.assert_allclose(found, expected, atol=1e-6)
+    actual = layer(x, attention_mask=hidden.astype("float32")).weights[0]
+    np.testing.assert_allclose(actual, expected, atol=1e-6)
 
 
 def test_boolean_masks_get_biases():

@@ -57,12 +57,12 @@ def test_gradient_equals_that_of_steps():
             total += keras.ops.sum(output**2)
         return total
 
-    found = []
+    actual = []
     for whole in (True, False):
         with tf.GradientTape() as tape:
             value = loss(whole)
-        found.append(tape.gradient(value, [weight.value for weight in ssru.weights]))
-    for one, other in zip(*found, strict=True):
+        actual.append(tape.gradient(value, [weight.value for weight in ssru.weights]))
+    for one, other in zip(*actual, strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-4)
 
 

@@ -76,10 +76,10 @@ def log_softmax(logits):
 
 def test_log_probabilities_are_means(ensemble, members):
     expected = np.mean([log_softmax(member(inputs())) for member in members], axis=0)
-    found = ensemble(inputs())
-    assert tuple(found.shape) == (B, T, V)
-    assert keras.backend.standardize_dtype(found.dtype) == "float32"
-    np.testing.assert_allclose(found, expected, atol=1e-5)
+    actual = ensemble(inputs())
+    assert tuple(actual.shape) == (B, T, V)
+    assert keras.backend.standardize_dtype(actual.dtype) == "float32"
+    np.testing.assert_allclose(actual, expected, atol=1e-5)
     assert np.exp(expected).sum(axis=-1).max() < 0.99  # the means are not normalized again
 
 

@@ -49,15 +49,15 @@ def make(kind, dtype="float32", tie_embeddings="all", seed=3, **options):
 @pytest.fixture
 def joined(monkeypatch):
     """The label smoothings of joined losses, one each time a step is traced."""
-    found = []
+    actual = []
 
     def watched(labels, logits, x, table, label_smoothing):
-        found.append(label_smoothing)
+        actual.append(label_smoothing)
         return original(labels, logits, x, table, label_smoothing)
 
     original = losses.projected_crossentropy
     monkeypatch.setattr(losses, "projected_crossentropy", watched)
-    return found
+    return actual
 
 
 class Apart(LabelSmoothedCrossentropy):

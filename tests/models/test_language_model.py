@@ -134,11 +134,11 @@ PROMPTS = ["ab", "bbaab", "a", "b a b"]
 def test_prompt_lengths_may_differ(continuer):
     for settings in ({"beam_size": 1}, {"beam_size": 3, "n_best": 3}):
         together = continuer.translate(PROMPTS, max_length=6, **settings)
-        for prompt, found in zip(PROMPTS, together, strict=True):
+        for prompt, actual in zip(PROMPTS, together, strict=True):
             alone = continuer.translate([prompt], max_length=6, **settings)[0]
-            assert [h.text for h in found.hypotheses] == [h.text for h in alone.hypotheses]
+            assert [h.text for h in actual.hypotheses] == [h.text for h in alone.hypotheses]
             np.testing.assert_allclose(
-                [h.score for h in found.hypotheses], [h.score for h in alone.hypotheses], atol=1e-4
+                [h.score for h in actual.hypotheses], [h.score for h in alone.hypotheses], atol=1e-4
             )
 
 
@@ -155,15 +155,15 @@ def test_greedy_takes_the_best_token(continuer, generate):
             # Padding and start are never chosen.
             row.append(2 + int(np.argmax(continuer.model(np.array([row]))[0, -1, 2:])))
         prompt_ids = np.array([[*row[1:given], 2]], "int32")
-        found = generate(prompt_ids, setting_tensors(max_length=6, beam_size=1))
-        assert [i for i in found.ids.numpy()[0, 0] if i] == row[given:]
+        actual = generate(prompt_ids, setting_tensors(max_length=6, beam_size=1))
+        assert [i for i in actual.ids.numpy()[0, 0] if i] == row[given:]
 
 
 def test_score_equals_the_reference(continuer):
-    (found,) = continuer.translate(["ab"], beam_size=3, max_length=20, length_penalty=0.0)
+    (actual,) = continuer.translate(["ab"], beam_size=3, max_length=20, length_penalty=0.0)
     np.testing.assert_allclose(
-        continuer.score(["ab"], [found.text]),
-        [reference_score(continuer, "ab", found.text)],
+        continuer.score(["ab"], [actual.text]),
+        [reference_score(continuer, "ab", actual.text)],
         atol=1e-4,
     )
 
@@ -221,10 +221,10 @@ def test_export_continues_alike(continuer, tmp_path):
     assert figures["ids"] == "equal"
     for name in ("saved_model", "translate.onnx"):
         for prefixes in (None, ["ba", None, "bb", "a"]):
-            found = load(tmp_path / "export" / name).translate(
+            actual = load(tmp_path / "export" / name).translate(
                 PROMPTS, max_length=6, prefixes=prefixes
             )
-            assert [t.text for t in found] == [
+            assert [t.text for t in actual] == [
                 t.text for t in continuer.translate(PROMPTS, max_length=6, prefixes=prefixes)
             ]
     for settings in (
@@ -259,10 +259,10 @@ def test_export_continues_alike(continuer, tmp_path):
 
 
 def test_continuation_has_attention(continuer):
-    (found,) = continuer.translate(["ab"], max_length=6, token_scores=True, attention=True)[
+    (actual,) = continuer.translate(["ab"], max_length=6, token_scores=True, attention=True)[
         0
     ].hypotheses
-    assert found.source_tokens == ["<s>", "▁", "a", "b", *found.tokens[:-1]]
-    assert found.attention.shape == (2, H, len(found.tokens), 3 + len(found.tokens))
-    np.testing.assert_allclose(found.attention.sum(-1), 1.0, atol=1e-5)
-    np.testing.assert_array_equal(found.attention[:, :, 0, 4:], 0.0)  # the future
+    assert actual.source_tokens == ["<s>", "▁", "a", "b", *actual.tokens[:-1]]
+    assert actual.attention.shape == (2, H, len(actual.tokens), 3 + len(actual.tokens))
+    np.testing.assert_allclose(actual.attention.sum(-1), 1.0, atol=1e-5)
+    np.testing.assert_array_equal(actual.attention[:, :, 0, 4:], 0.0)  # the future

@@ -145,8 +145,8 @@ def test_suffix_follows_the_end_token(prefix):
     model.set_weights(plain.get_weights())
     target = ids(B, T, seed=1)
     expected = np.array(plain({"source": written, "target": target}))
-    found = np.array(model({"source": source_with_padding(), "target": target}))
-    np.testing.assert_allclose(found, expected, atol=1e-5)
+    actual = np.array(model({"source": source_with_padding(), "target": target}))
+    np.testing.assert_allclose(actual, expected, atol=1e-5)
 
 
 def test_padding_rows_affect_no_other():

@@ -84,10 +84,10 @@ def test_ensemble_scores_are_means(ensemble, members):
         np.mean([member.score(*pairs) for member in members], axis=0),
         atol=1e-4,
     )
-    for found in ensemble.translate(
+    for actual in ensemble.translate(
         TEXTS, beam_size=3, n_best=3, length_penalty=0, token_scores=True
     ):
-        for hypothesis in found.hypotheses:
+        for hypothesis in actual.hypotheses:
             assert hypothesis.score == pytest.approx(
                 float(np.sum(hypothesis.token_log_probs)), abs=1e-4
             )
@@ -112,13 +112,13 @@ def test_stream_matches_greedy_search(ensemble):
 
 
 def test_ensemble_attention_is_mean(ensemble, members):
-    found, *others = [
+    actual, *others = [
         each.score_tokens(["ab ba"], ["cd aab"], attention=True)[0].attention
         for each in (ensemble, *members)
     ]
     # (T, S), of the last layers.
     expected = np.mean([other[-1].mean(axis=0) for other in others], axis=0)
-    np.testing.assert_allclose(found, expected[None, None], atol=1e-5)
+    np.testing.assert_allclose(actual, expected[None, None], atol=1e-5)
 
 
 def test_bundle_round_trip(ensemble, bundle):

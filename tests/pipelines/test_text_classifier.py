@@ -103,26 +103,26 @@ def closely(found: list[Classification]) -> list:
 
 
 def test_classify_tells_language(classifier):
-    found = classifier.classify([spell(n, language) for n in range(300) for language in LANGUAGES])
+    actual = classifier.classify([spell(n, language) for n in range(300) for language in LANGUAGES])
     assert (
-        np.mean([c.label == language for c, language in zip(found, LANGUAGES * 300, strict=True)])
+        np.mean([c.label == language for c, language in zip(actual, LANGUAGES * 300, strict=True)])
         > 0.98
     )
 
 
 def test_probabilities_are_softmax(classifier):
-    (found,) = classifier.classify(["zweiundvierzig"])
+    (actual,) = classifier.classify(["zweiundvierzig"])
     logits = np.array(
         classifier.model(np.array([[*classifier.tokenizer.encode(["zweiundvierzig"])[0], 2]])),
         "float64",
     )[0]
     expected = np.exp(logits) / np.exp(logits).sum()
-    assert list(found.probabilities) == LANGUAGES
-    np.testing.assert_allclose(list(found.probabilities.values()), expected, atol=1e-6)
-    assert (found.source, found.label, found.probability) == (
+    assert list(actual.probabilities) == LANGUAGES
+    np.testing.assert_allclose(list(actual.probabilities.values()), expected, atol=1e-6)
+    assert (actual.source, actual.label, actual.probability) == (
         "zweiundvierzig",
         "de",
-        found.probabilities["de"],
+        actual.probabilities["de"],
     )
 
 
@@ -279,9 +279,9 @@ def test_model_and_tokenizer_must_fit(classifier):
 
 
 def test_onnx_classifies_like_keras(classifier, files):
-    found = OnnxClassifier(files / "classify.onnx", threads=1)
-    assert found.labels == LANGUAGES
-    assert found.classify(TEXTS, batch_size=3) == closely(classifier.classify(TEXTS))
+    actual = OnnxClassifier(files / "classify.onnx", threads=1)
+    assert actual.labels == LANGUAGES
+    assert actual.classify(TEXTS, batch_size=3) == closely(classifier.classify(TEXTS))
 
 
 def test_warm_up_covers_text_signatures(files, signatures):
@@ -293,20 +293,20 @@ def test_warm_up_covers_text_signatures(files, signatures):
     }
     for request in requests:
         texts = tf.make_ndarray(request.inputs["text"])
-        found = signatures[request.model_spec.signature_name](text=tf.constant(texts))
-        assert set(found["label"].numpy()) <= {b"de", b"en"}
-        assert found["label"].shape == texts.shape
+        actual = signatures[request.model_spec.signature_name](text=tf.constant(texts))
+        assert set(actual["label"].numpy()) <= {b"de", b"en"}
+        assert actual["label"].shape == texts.shape
 
 
 def test_saved_model_matches_keras(classifier, signatures):
-    found = signatures["serving_default"](text=tf.constant([*TEXTS, "one " * 99]))
+    actual = signatures["serving_default"](text=tf.constant([*TEXTS, "one " * 99]))
     expected = classifier.classify(TEXTS)
-    assert [label.decode() for label in found["label"].numpy()] == [
+    assert [label.decode() for label in actual["label"].numpy()] == [
         *(c.label for c in expected),
         "",
     ]
     np.testing.assert_allclose(
-        found["probability"], [*(c.probability for c in expected), np.nan], atol=1e-5
+        actual["probability"], [*(c.probability for c in expected), np.nan], atol=1e-5
     )
 
 
@@ -318,11 +318,11 @@ def test_id_probabilities_match_keras(classifier, files, signatures):
         expected,
         atol=1e-5,
     )
-    (found,) = open_session(files / "probabilities.onnx").run(
+    (actual,) = open_session(files / "probabilities.onnx").run(
         ["probabilities"], {"source_ids": ids}
     )
-    assert found.dtype == np.float32
-    np.testing.assert_allclose(found, expected, atol=1e-5)
+    assert actual.dtype == np.float32
+    np.testing.assert_allclose(actual, expected, atol=1e-5)
 
 
 def test_onnx_isolates_too_long_text(files):
@@ -378,10 +378,10 @@ def test_half_model_exports_in_float32(classifier, tmp_path):
     ]
     assert figures["sentences"] == 100
     assert figures["onnx"]["largest_probability_difference"] < 1e-5
-    found = OnnxClassifier(tmp_path / "out" / "classify.onnx").classify(TEXTS)
-    assert len({c.label for c in found}) > 2
-    assert all(0.05 < c.probability < 0.95 for c in found if c.label)
-    assert found == closely(half.in_float32().classify(TEXTS))
+    actual = OnnxClassifier(tmp_path / "out" / "classify.onnx").classify(TEXTS)
+    assert len({c.label for c in actual}) > 2
+    assert all(0.05 < c.probability < 0.95 for c in actual if c.label)
+    assert actual == closely(half.in_float32().classify(TEXTS))
 
 
 def test_parity_in_json_and_metadata(classifier, files):
@@ -585,23 +585,23 @@ def test_translator_refuses_classifier(classifier):
 @pytest.mark.parametrize("shape", [(0, 3), (0, 0), (2, 0)])
 def test_no_ids_give_zero_probabilities(signatures, files, shape):
     source = np.zeros(shape, "int32")
-    found = signatures["probabilities"](source_ids=tf.constant(source))["probabilities"].numpy()
+    actual = signatures["probabilities"](source_ids=tf.constant(source))["probabilities"].numpy()
     (other,) = open_session(files / "probabilities.onnx").run(None, {"source_ids": source})
-    assert found.tolist() == other.tolist() == [[0, 0]] * shape[0]
+    assert actual.tolist() == other.tolist() == [[0, 0]] * shape[0]
 
 
 def test_unknown_ids_give_nan(signatures, files, classifier):
     source = np.array([[-1, 2], [classifier.tokenizer.vocab_size, 2], [5, 2]], "int32")
-    found = signatures["probabilities"](source_ids=tf.constant(source))["probabilities"].numpy()
+    actual = signatures["probabilities"](source_ids=tf.constant(source))["probabilities"].numpy()
     (other,) = open_session(files / "probabilities.onnx").run(None, {"source_ids": source})
-    for probabilities in (found, other):
+    for probabilities in (actual, other):
         assert np.isnan(probabilities).tolist() == [[True, True], [True, True], [False, False]]
 
 
 def test_no_texts_give_no_labels(signatures, files):
     """ONNX in a process of its own."""
-    found = signatures["classify"](text=tf.constant([], tf.string))
-    assert (found["label"].shape, found["probability"].shape, found["probabilities"].shape) == (
+    actual = signatures["classify"](text=tf.constant([], tf.string))
+    assert (actual["label"].shape, actual["probability"].shape, actual["probabilities"].shape) == (
         (0,),
         (0,),
         (0, 2),

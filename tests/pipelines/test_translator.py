@@ -62,15 +62,15 @@ def test_cache_gives_same_translations(translator):
 
 
 def test_n_best_is_distinct_and_sorted(translator):
-    found = translator.translate(["sixty-six"], beam_size=4, n_best=3)[0].hypotheses
-    assert len({h.text for h in found}) == 3
-    assert [h.score for h in found] == sorted((h.score for h in found), reverse=True)
+    actual = translator.translate(["sixty-six"], beam_size=4, n_best=3)[0].hypotheses
+    assert len({h.text for h in actual}) == 3
+    assert [h.score for h in actual] == sorted((h.score for h in actual), reverse=True)
 
 
 def test_score_matches_translation(translator):
-    found = translator.translate(["eighty-one"], length_penalty=0.0)[0]
+    actual = translator.translate(["eighty-one"], length_penalty=0.0)[0]
     np.testing.assert_allclose(
-        found.score, translator.score(["eighty-one"], [found.text])[0], atol=1e-4
+        actual.score, translator.score(["eighty-one"], [actual.text])[0], atol=1e-4
     )
 
 
@@ -209,15 +209,15 @@ def test_search_graph_matches_eager(translator, layers, beam_size):
     small.build()
     one = Translator(small, translator.source_tokenizer)
     texts = ["one", "ninety"]
-    found = one.translate(texts, beam_size=beam_size, max_length=7)
+    actual = one.translate(texts, beam_size=beam_size, max_length=7)
     source = one.source_tokenizer.graph_encode(np.array(texts))
     from tfk_transformer.search.search_state import Limits
 
     eager = one.functions.generate(
         source, Limits(*SearchSettings(beam_size=beam_size, max_length=7).as_arrays().values())
     )
-    assert [t.text for t in found] == one.target_tokenizer.decode(eager.ids[:, 0].numpy())
-    np.testing.assert_allclose([t.score for t in found], eager.scores[:, 0], rtol=1e-5)
+    assert [t.text for t in actual] == one.target_tokenizer.decode(eager.ids[:, 0].numpy())
+    np.testing.assert_allclose([t.score for t in actual], eager.scores[:, 0], rtol=1e-5)
 
 
 def test_replaced_bundle_is_read_whole(tmp_path, monkeypatch):

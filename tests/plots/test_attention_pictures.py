@@ -181,12 +181,12 @@ def translation(source, target, weights):
 
 
 def test_alignment_draws_each_link():
-    found = translation(
+    actual = translation(
         "the red dog",
         "le chien rouge",
         [[0.7, 0.1, 0.1, 0.1], [0.1, 0.2, 0.6, 0.1], [0.0, 0.8, 0.1, 0.1], [0.1, 0.1, 0.1, 0.7]],
     )
-    axes = alignment(found).axes[0]
+    axes = alignment(actual).axes[0]
     assert [text.get_text().strip() for text in axes.texts] == [
         "the",
         "red",
@@ -203,9 +203,9 @@ def test_alignment_draws_each_link():
 
 
 def test_one_way_link_is_dotted():
-    found = translation("a b", "x", [[0.3, 0.6, 0.1], [0.1, 0.1, 0.8]])
+    actual = translation("a b", "x", [[0.3, 0.6, 0.1], [0.1, 0.1, 0.8]])
     own = Figure().subplots()
-    assert alignment(found, axes=own) is own.figure
+    assert alignment(actual, axes=own) is own.figure
     assert {(*line.get_ydata(), line.get_linestyle()) for line in own.lines} == {
         (0.0, 0.5, ":"),
         (1.0, 0.5, "-"),

@@ -145,37 +145,40 @@ def test_transformer_layers_are_labeled():
     }
     model = Transformer(TransformerConfig(**SIZES, **options))
     figure = plots.model_layers(model)
-    found = boxes(figure)
+    actual = boxes(figure)
     assert figure.axes[0].get_title() == f"Transformer: {model.count_params():,} parameters"
-    assert found["source tokens"] + found["target tokens"] == ["(B, S)", "(B, T)"]
-    assert found["encoder layers 1 to 3, each"] + found["decoder layer 1"] == [
+    assert actual["source tokens"] + actual["target tokens"] == ["(B, S)", "(B, T)"]
+    assert actual["encoder layers 1 to 3, each"] + actual["decoder layer 1"] == [
         "(B, S, 6)",
         "(B, T, 6)",
     ]
-    assert found["logits of the vocabulary"] + found["tied to the embedding"] == ["(B, T, 13)", "0"]
+    assert actual["logits of the vocabulary"] + actual["tied to the embedding"] == [
+        "(B, T, 13)",
+        "0",
+    ]
     # Four projections of 6 by 6; 6 by 7 and back with biases; gamma and beta of each norm.
-    assert found["self-attention, 3 heads"] == ["144", "144"]
-    assert found["cross-attention, 3 heads"] == ["144"]
-    assert found["feed-forward, 7 wide"] == [str(6 * 7 + 7 + 7 * 6 + 6)] * 2
-    assert found["norms"] == ["24", "36"]
-    encoder, decoder = (int(number) for number in found["together"])
-    others = sum(int(number) for number in found["parameters"])
+    assert actual["self-attention, 3 heads"] == ["144", "144"]
+    assert actual["cross-attention, 3 heads"] == ["144"]
+    assert actual["feed-forward, 7 wide"] == [str(6 * 7 + 7 + 7 * 6 + 6)] * 2
+    assert actual["norms"] == ["24", "36"]
+    encoder, decoder = (int(number) for number in actual["together"])
+    others = sum(int(number) for number in actual["parameters"])
     assert 3 * encoder + decoder + others == model.count_params()
 
 
 def test_widths_of_both_stacks_are_labeled():
     sizes = {"source_vocab_size": 11, "target_vocab_size": 13, "decoder_ff_dim": 5}
     model = Transformer(TransformerConfig(**SIZES, **sizes, encoder_layers=1, decoder_layers=1))
-    found = boxes(plots.model_layers(model))
-    assert found["feed-forward, 7 wide"] == [str(6 * 7 + 7 + 7 * 6 + 6)]
-    assert found["feed-forward, 5 wide"] == [str(6 * 5 + 5 + 5 * 6 + 6)]
+    actual = boxes(plots.model_layers(model))
+    assert actual["feed-forward, 7 wide"] == [str(6 * 7 + 7 + 7 * 6 + 6)]
+    assert actual["feed-forward, 5 wide"] == [str(6 * 5 + 5 + 5 * 6 + 6)]
 
 
 def test_ssrus_are_labeled():
     sizes = {**SIZES, "encoder_layers": 1, "decoder_layers": 2, "decoder_mixer": "ssru"}
     config = TransformerConfig(source_vocab_size=11, target_vocab_size=13, **sizes)
-    found = boxes(plots.model_layers(Transformer(config)))
-    assert found["SSRU"] == [str(6 * 6 + 6 * 6 + 6)]
+    actual = boxes(plots.model_layers(Transformer(config)))
+    assert actual["SSRU"] == [str(6 * 6 + 6 * 6 + 6)]
 
 
 def test_layers_of_other_models():

@@ -61,8 +61,8 @@ def shorten_rules(tokenizer: Path, folder: Path) -> None:
 
 def hypotheses(translator: Translator | OnnxTranslator) -> list[list[tuple[str, float]]]:
     """Return the hypotheses of each text, with their scores."""
-    found = translator.translate(TEXTS, **SETTINGS)
-    return [[(each.text, each.score) for each in translation.hypotheses] for translation in found]
+    actual = translator.translate(TEXTS, **SETTINGS)
+    return [[(each.text, each.score) for each in translation.hypotheses] for translation in actual]
 
 
 def main() -> None:

@@ -17,8 +17,8 @@ def test_sixteen_clients_share_batches(serve):
         return [server.predict(texts[(client + number) % 4]) for number in range(20)]
 
     with ThreadPoolExecutor(16) as threads:
-        found = list(threads.map(twenty, range(16)))
-    for client, answers in enumerate(found):
+        actual = list(threads.map(twenty, range(16)))
+    for client, answers in enumerate(actual):
         for number, answer in enumerate(answers):
             assert (answer.status, answer.content["outputs"]["translation"]) == (
                 200,

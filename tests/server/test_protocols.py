@@ -169,15 +169,15 @@ def test_tensorflow_serving_metadata(server, serve, exported):
         assert server.send(path).content == {"model_version_status": [status]}
     metadata = server.send("/v1/models/numbers/metadata").content
     assert metadata["model_spec"] == {"name": "numbers", "signature_name": "", "version": "1"}
-    found = metadata["metadata"]["signature_def"]["signature_def"]
-    assert set(found) == {"serving_default", "translate", "score"}
+    actual = metadata["metadata"]["signature_def"]["signature_def"]
+    assert set(actual) == {"serving_default", "translate", "score"}
     shape = {"dim": [{"size": "-1", "name": ""}], "unknown_rank": False}
-    assert found["serving_default"]["inputs"]["text"] == {
+    assert actual["serving_default"]["inputs"]["text"] == {
         "dtype": "DT_STRING",
         "tensor_shape": shape,
         "name": "serving_default_text:0",
     }
-    assert found["translate"]["inputs"]["beam_size"]["tensor_shape"] == {
+    assert actual["translate"]["inputs"]["beam_size"]["tensor_shape"] == {
         "dim": [],
         "unknown_rank": False,
     }

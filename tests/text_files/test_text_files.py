@@ -80,22 +80,22 @@ def test_table_rows_stay_literal(tmp_path):
     )
     rows = input_records(tmp_path / "a.tsv", "en", "translation")
     assert isinstance(rows, TableRows)
-    found = list(LineReader(tmp_path / "a.tsv", rows))
-    assert [(line.number, line.texts) for line in found] == [
+    actual = list(LineReader(tmp_path / "a.tsv", rows))
+    assert [(line.number, line.texts) for line in actual] == [
         (2, ('say "one',)),
         (3, ()),
         (4, ()),
         (5, ("four",)),
     ]
-    assert [line.reason[:30] for line in found] == [
+    assert [line.reason[:30] for line in actual] == [
         "",
         "expected 3 columns, as in the ",
         "expected UTF-8, got byte 0xff ",
         "",
     ]
     assert rows.output_header == "id\ten\tnote\ttranslation"
-    assert rows.result_line(found[0].record, "a\tb\nc", "") == '1\tsay "one\t"\ta b c'
-    assert rows.result_line(found[3].record, None, "too long") == "4\tfour\tx\t"
+    assert rows.result_line(actual[0].record, "a\tb\nc", "") == '1\tsay "one\t"\ta b c'
+    assert rows.result_line(actual[3].record, None, "too long") == "4\tfour\tx\t"
     assert rows.result_line(None, None, "not UTF-8") == ""
 
 

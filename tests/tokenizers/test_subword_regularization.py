@@ -57,10 +57,10 @@ def test_sampling_follows_probability(tokenizer):
     ways = processor.nbest_encode_as_ids(word, 500)
     assert 3 < len(ways) <= 64
     weights = np.exp(power * np.array([sum(map(processor.get_score, way)) for way in ways]))
-    found = collections.Counter(
+    actual = collections.Counter(
         map(tuple, SubwordSampler(processor, power).encode([word] * count, 0))
     )
-    shares = np.array([found[tuple(way)] / count for way in ways])
+    shares = np.array([actual[tuple(way)] / count for way in ways])
     np.testing.assert_allclose(shares, weights / weights.sum(), atol=0.015)
 
 

@@ -95,9 +95,9 @@ def test_graph_encode_matches_encode(tokenizer):
     expected = np.zeros((len(rows), max(map(len, rows))), "int32")
     for row, ids in zip(expected, rows, strict=True):
         row[: len(ids)] = ids
-    found = in_graph(tokenizer.graph_encode, tf.constant(texts))
-    assert found.dtype == np.int32
-    np.testing.assert_array_equal(found, expected)
+    actual = in_graph(tokenizer.graph_encode, tf.constant(texts))
+    assert actual.dtype == np.int32
+    np.testing.assert_array_equal(actual, expected)
 
 
 def test_decode_ends_at_special_id(tokenizer):

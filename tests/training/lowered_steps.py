@@ -40,12 +40,12 @@ CASES = [
 
 def facts() -> dict[str, dict]:
     """Return what each lowered module contains, by preset, architecture, dtype and kind of step."""
-    found = {}
+    actual = {}
     for preset, architecture in CASES:
         for dtype in DTYPES:
             for kind, content in _of_model(preset, architecture, dtype).items():
-                found[f"{preset} {architecture} {dtype} {kind}"] = content
-    return found
+                actual[f"{preset} {architecture} {dtype} {kind}"] = content
+    return actual
 
 
 def _of_model(preset: str, architecture: str, dtype: str) -> dict[str, dict]:

@@ -213,19 +213,19 @@ def test_tensorboard_gets_translations(small, tmp_path):
         tmp_path / "bundle",
         say=lambda line: None,
     )
-    found = {}
+    actual = {}
     for path in (tmp_path / "bundle.tensorboard").rglob("events*"):
         for record in tf.data.TFRecordDataset(str(path)).as_numpy_iterator():
             for value in event_pb2.Event.FromString(record).summary.value:
-                found.setdefault(f"{path.parent.name}/{value.tag}", []).append(value)
+                actual.setdefault(f"{path.parent.name}/{value.tag}", []).append(value)
     assert {
         "train/epoch_loss",
         "validation/epoch_loss",
         "validation/epoch_bleu",
         "train/epoch_learning_rate",
-    } <= set(found), sorted(found)
-    assert len(found["validation/epoch_bleu"]) == 2
-    assert "→" in found["validation/translations"][0].tensor.string_val[0].decode()
+    } <= set(actual), sorted(actual)
+    assert len(actual["validation/epoch_bleu"]) == 2
+    assert "→" in actual["validation/translations"][0].tensor.string_val[0].decode()
 
 
 def test_progress_bar_shows_epoch(small, tmp_path):

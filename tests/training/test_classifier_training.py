@@ -58,10 +58,13 @@ def test_classifier_learns_labels(trained):
     texts = [
         spell(number, language) for number in range(230, 330) for language in ("en", "de", "fr")
     ]
-    found = [classification.label for classification in classifier.classify(texts)]
+    actual = [classification.label for classification in classifier.classify(texts)]
     assert (
         np.mean(
-            [label == wanted for label, wanted in zip(found, ["en", "de", "fr"] * 100, strict=True)]
+            [
+                label == expected
+                for label, expected in zip(actual, ["en", "de", "fr"] * 100, strict=True)
+            ]
         )
         > 0.9
     )

@@ -206,14 +206,14 @@ def listening_sockets(pid: int) -> set[tuple[str, int]]:
         else []
     )
     own = {match[1] for link in links if (match := re.fullmatch(r"socket:\[(\d+)\]", link))}
-    found = set()
+    actual = set()
     for family in ("tcp", "tcp6") if own else ():
         for line in Path(f"/proc/{pid}/net/{family}").read_text().splitlines()[1:]:
             _, local, _, state, *_, inode = line.split()[:10]
             if state == "0A" and inode in own:
                 address, port = local.split(":")
-                found.add((plain_address(address), int(port, 16)))
-    return found
+                actual.add((plain_address(address), int(port, 16)))
+    return actual
 
 
 def plain_address(words: str) -> str:

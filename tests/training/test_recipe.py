@@ -135,11 +135,11 @@ def rates(steps, **settings):
     optimizer = make_optimizer(Recipe(data="numbers:en-de", **settings), steps)
     variable = keras.Variable([0.0])
     optimizer.build([variable])
-    found = []
+    actual = []
     for _ in range(steps):
-        found.append(float(np.asarray(optimizer.learning_rate)))
+        actual.append(float(np.asarray(optimizer.learning_rate)))
         optimizer.apply([np.array([1.0], "float32")], [variable])
-    return np.array(found)
+    return np.array(actual)
 
 
 def test_the_rate_rises_and_falls():

@@ -148,10 +148,10 @@ def test_tokenizer_matches_python(web, tmp_path):
         "--input-type=module", "-e", TOKENIZE, web / "tokenizer.mjs", given=given
     )
     assert (status, error) == (0, "")
-    for name, processor, found in zip(TOKENIZERS, processors, json.loads(out), strict=True):
-        assert found["ids"] == [[*processor.encode(text), 2] for text in texts], name
-        assert found["texts"] == [processor.decode(row).strip(" \t\n\r\v\f") for row in rows], name
-        assert found["pieces"] == [processor.id_to_piece(i) for i in (0, 1, 2, 3, 9, 20)], name
+    for name, processor, actual in zip(TOKENIZERS, processors, json.loads(out), strict=True):
+        assert actual["ids"] == [[*processor.encode(text), 2] for text in texts], name
+        assert actual["texts"] == [processor.decode(row).strip(" \t\n\r\v\f") for row in rows], name
+        assert actual["pieces"] == [processor.id_to_piece(i) for i in (0, 1, 2, 3, 9, 20)], name
 
 
 def test_program_matches_python(web, translator):
@@ -164,18 +164,18 @@ def test_program_matches_python(web, translator):
         given="".join(f"{text}\n" for text in texts),
     )
     assert (status, error) == (0, "")
-    found = [json.loads(line) for line in out.splitlines()]
+    actual = [json.loads(line) for line in out.splitlines()]
     expected = translator.translate(texts, n_best=2)
-    assert [[each["text"] for each in row["hypotheses"]] for row in found] == [
+    assert [[each["text"] for each in row["hypotheses"]] for row in actual] == [
         [each.text for each in row.hypotheses] for row in expected
     ]
-    scores = [each["score"] for row in found for each in row["hypotheses"]]
+    scores = [each["score"] for row in actual for each in row["hypotheses"]]
     np.testing.assert_allclose(
         scores, [each.score for row in expected for each in row.hypotheses], atol=1e-4
     )
     source_ids = padded_ids(translator.source_tokenizer.encode(texts[:50]))
     ids, _ = translator.generate(source_ids)
-    assert [[number for number in row["ids"] if number > END_ID] for row in found[:50]] == [
+    assert [[number for number in row["ids"] if number > END_ID] for row in actual[:50]] == [
         row[row > END_ID].tolist() for row in ids[:, 0]
     ]
 

@@ -156,23 +156,23 @@ def test_page_attention_matches_python(seen, translator):
     best = translator.translate(SHOWN[:1], attention=True)[0].hypotheses[0]
     layers, heads = best.attention.shape[:2]
     assert len(seen["attention"]) == layers * (heads + 1)
-    for name, found in seen["attention"].items():
+    for name, actual in seen["attention"].items():
         layer, head = name.split()
         expected = (
             best.attention[int(layer)].mean(axis=0)
             if head == "mean"
             else best.attention[int(layer), int(head)]
         )
-        weights = np.array(found["weights"])
+        weights = np.array(actual["weights"])
         np.testing.assert_allclose(weights, expected, atol=2e-4)
         np.testing.assert_allclose(weights.sum(axis=1), 1, atol=5e-5 * weights.shape[1])
-        spoken = [[int(cell.removesuffix(" %")) for cell in row] for row in found["spoken"]]
+        spoken = [[int(cell.removesuffix(" %")) for cell in row] for row in actual["spoken"]]
         np.testing.assert_allclose(spoken, 100 * weights, atol=0.51)
 
     def readable(pieces):
         return ["end" if piece == "</s>" else piece.replace("▁", "") or "␣" for piece in pieces]
 
-    assert (found["rows"], found["columns"]) == (
+    assert (actual["rows"], actual["columns"]) == (
         readable(best.tokens),
         readable(best.source_tokens),
     )

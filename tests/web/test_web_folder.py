@@ -46,16 +46,16 @@ def test_description_matches_the_model(export_of_web, translator):
 def test_inspect_shows_the_description(export_of_web, translator, tmp_path):
     path, figures = export_of_web
     for name in ("web", "web_int8"):
-        found = inspect(path / name)
-        assert (found["kind"], found["parameters"]) == ("web", translator.model.count_params())
-        assert found["facts"]["int8"] is (name == "web_int8")
-        assert found["facts"]["files of the model"]["score"] == "model/score.onnx"
-        assert found["config"] == translator.model.config.model_dump(mode="json")
+        actual = inspect(path / name)
+        assert (actual["kind"], actual["parameters"]) == ("web", translator.model.count_params())
+        assert actual["facts"]["int8"] is (name == "web_int8")
+        assert actual["facts"]["files of the model"]["score"] == "model/score.onnx"
+        assert actual["config"] == translator.model.config.model_dump(mode="json")
         assert (
-            found["files"]["model/score.onnx"]
+            actual["files"]["model/score.onnx"]
             == (path / name / "model" / "score.onnx").stat().st_size
         )
-        assert found["parity"]["in_node"] == figures[name]["in_node"]
+        assert actual["parity"]["in_node"] == figures[name]["in_node"]
     (tmp_path / "model").mkdir()
     (tmp_path / "model" / "model.json").write_text('{"version": "1", "parameters": 3}')
     with pytest.raises(
