@@ -2,7 +2,7 @@
 
     KERAS_BACKEND=jax python tests/keras_surface.py                  # JSON {row: outcome}
     KERAS_BACKEND=jax python tests/keras_surface.py lora fit_arrays  # some rows
-    python tests/keras_surface.py --write                            # the table of docs/training.md
+    python tests/keras_surface.py --write                            # benchmarks/keras-methods.md
 
 `--write` runs all rows under all backends. `test_keras_surface.py` compares the table with them.
 """
@@ -16,7 +16,7 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-PAGE = Path(__file__).parents[1] / "docs" / "training.md"
+PAGE = Path(__file__).parents[1] / "benchmarks" / "keras-methods.md"
 BEGIN = "<!-- written by tests/keras_surface.py --write -->\n"
 END = "<!-- end -->\n"
 NAMES = {"tensorflow": "TensorFlow", "jax": "JAX", "torch": "PyTorch"}
@@ -102,7 +102,7 @@ def _cell(outcome: str, messages: list[str]) -> str:
 
 
 def read_table() -> dict[str, dict[str, str]]:
-    """Return the outcomes in docs/training.md by backend and by the text of the row."""
+    """Return the outcomes in benchmarks/keras-methods.md by backend and by the text of the row."""
     text = PAGE.read_text().partition(BEGIN)[2].partition(END)[0]
     messages = dict(re.findall(r"^(\d+)\. `` (.*) ``$", text, flags=re.MULTILINE))
     outcomes: dict[str, dict[str, str]] = {backend: {} for backend in NAMES}
@@ -116,13 +116,13 @@ def read_table() -> dict[str, dict[str, str]]:
 
 
 def write() -> None:
-    """Run all rows under all backends, and write the table into docs/training.md."""
+    """Run all rows under all backends, and write the table into benchmarks/keras-methods.md."""
     outcomes = {backend: run_under(backend) for backend in NAMES}
     write_table(outcomes)
 
 
 def write_table(outcomes: Mapping[str, Outcomes]) -> None:
-    """Write the table into docs/training.md."""
+    """Write the table into benchmarks/keras-methods.md."""
     before, _, rest = PAGE.read_text().partition(BEGIN)
     after = rest.partition(END)[2]
     PAGE.write_text(f"{before}{BEGIN}\n{render(load_rows(), outcomes)}\n{END}{after}")

@@ -1,4 +1,4 @@
-"""Keras's methods of models and layers do what the table of docs/training.md says."""
+"""Keras's methods of models and layers do what the table of benchmarks/keras-methods.md says."""
 
 import keras_surface
 import pytest
