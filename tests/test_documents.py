@@ -254,7 +254,7 @@ LONG = [
     ("docs/scaling.md", "in/*.jsonl", "starts Apache Beam twice"),
     ("docs/scaling.md", "DataParallel", "JAX compiles a step for each shape of batches"),
     ("docs/scaling.md", "import ray", "starts a cluster of Ray, whose processes are not counted"),
-    ("docs/seeds.md", "--preset from_zero", "trains five models"),
+    ("docs/seeds.md", "--preset from_zero", "trains"),
     ("docs/seeds.md", "--out sums5", "trains, and evaluates"),
     ("docs/serving.md", "--serving models", "exports a SavedModel, which is loaded and compared"),
     ("docs/start.md", "doctor", "imports every package; tests/cli/test_start_commands.py does so"),
