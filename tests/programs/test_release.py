@@ -31,7 +31,8 @@ class Release:
     def __init__(self, folder: Path, version: str, changelog: str):
         self.folder = folder
         (folder / "scripts").mkdir()
-        shutil.copy(REPOSITORY / "scripts" / "release", folder / "scripts")
+        for name in ("release", "release_checks"):
+            shutil.copy(REPOSITORY / "scripts" / name, folder / "scripts")
         (folder / "tfk_transformer").mkdir()
         self.constants = folder / "tfk_transformer" / "constants.py"
         self.constants.write_text(f'"""Constants."""\n\n__version__ = "{version}"\n')
@@ -48,8 +49,8 @@ class Release:
         self.git("commit", "--quiet", "--allow-empty", "--message", "Change")
 
     def check(self, *options: str) -> tuple[int, list[str]]:
-        """Return the status and the lines of `scripts/release --check`."""
-        command = ["bash", self.folder / "scripts" / "release", "--check", *options]
+        """Return the status and the lines of `scripts/release_checks`."""
+        command = ["bash", self.folder / "scripts" / "release_checks", *options]
         done = subprocess.run(command, capture_output=True, text=True)
         assert not (self.folder / "dist").exists()
         assert not (self.folder / "build").exists()
@@ -166,7 +167,7 @@ def test_unknown_option_is_refused(tmp_path):
     release = Release(tmp_path, "0.2.0", RELEASED)
     assert release.check("--publish") == (
         2,
-        ["error: option: expected --check or --rehearse, got --publish; correct it"],
+        ["error: option: expected --rehearse, got --publish; correct it"],
     )
 
 

@@ -74,56 +74,29 @@ def test_locked_packages_have_hashes(lock):
     assert [entry for entry in entries if not re.search(r"--hash=sha256:[0-9a-f]{64}", entry)] == []
 
 
-def package(license: str, name: str = "some", megabytes: float = 10.0) -> licenses.Package:
-    return licenses.Package(name, license, "light", megabytes)
-
-
 def test_other_licenses_are_refused():
-    good = [
-        package("MIT"),
-        package("Apache-2.0 OR BSD-2-Clause"),
-        package("LGPL", name="num2words"),
-    ]
+    good = {"some": "MIT", "other": "Apache-2.0 OR BSD-2-Clause", "num2words": "LGPL"}
     assert licenses.refused(good) == []
-    bad = [
-        package("GPL-3.0-only"),
-        package("MIT AND SSPL-1.0"),
-        package("LGPL"),
-        package("none declared"),
-    ]
+    bad = {"a": "GPL-3.0-only", "b": "MIT AND SSPL-1.0", "c": "LGPL", "d": "none declared"}
     lines = licenses.refused(bad)
     assert len(lines) == 4
     assert re.match(
         (
-            "some: expected licenses of 0BSD, Apache-2.0, .*, got GPL-3.0-only; replace the "
+            "a: expected licenses of 0BSD, Apache-2.0, .*, got GPL-3.0-only; replace the "
             "package, or add an exception"
         ),
         lines[0],
     )
 
 
-def test_stale_table_is_reported():
-    def page(*packages):
-        return f"before\n{licenses.BEGIN}{licenses.table(list(packages))}{licenses.END}\nafter\n"
-
-    ours = [package("MIT"), package("ISC", name="other")]
-    assert licenses.check(ours, page(*ours)) == []
-    assert licenses.check(ours, page(package("MIT", megabytes=9.0), ours[1])) == []
-    for written in (
-        [ours[0]],
-        [*ours, package("MIT", name="third")],
-        [package("ISC"), ours[1]],
-        [package("MIT", megabytes=7.0), ours[1]],
-    ):
-        (line,) = licenses.check(ours, page(*written))
-        assert "run scripts/licenses.py" in line
-
-
 def test_license_table_is_current():
-    packages = licenses.installed()
-    assert {each.name for each in packages if each.install == "light"} >= {
-        "numpy",
-        "onnxruntime",
-        "sentencepiece",
-    }
-    assert licenses.check(packages, licenses.PAGE.read_text(encoding="utf-8")) == []
+    """Sizes may differ between platforms, and the last column is not compared."""
+    page = (REPOSITORY / "locks" / "licenses.md").read_text(encoding="utf-8")
+    written = [line.rpartition("| ")[0] for line in page.splitlines() if line.startswith("| ")][2:]
+    assert written == [row.rpartition("| ")[0] for row in licenses.table()], "run licenses.py"
+
+
+def test_installed_licenses_are_permitted():
+    packages = licenses.locked("tensorflow")
+    assert {"numpy", "onnxruntime", "sentencepiece", "tensorflow"} <= set(packages)
+    assert licenses.refused({name: licenses.license_of(packages[name]) for name in packages}) == []
