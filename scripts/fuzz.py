@@ -2,8 +2,8 @@
 
 A file must open, or be refused with a ValueError of one line. Everything else is a finding: another
 exception, a signal, or too much memory or time. The kind of file and the number of a mutation
-determine the mutation, so `--only NUMBER` repeats a finding. This is over 60 lines because every
-file has limits and a process that may crash.
+determine the mutation, so `--only NUMBER` repeats a finding. Limits and processes that may
+crash make it longer than 60 lines.
 """
 
 import argparse

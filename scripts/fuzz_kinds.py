@@ -1,4 +1,7 @@
-"""The kinds of files of scripts/fuzz.py: valid files, how to mutate them, and how to read them."""
+"""The kinds of files of scripts/fuzz.py: valid files, how to mutate them, and how to read them.
+
+The 13 kinds make it longer than 60 lines.
+"""
 
 import importlib
 import json

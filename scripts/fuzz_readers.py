@@ -1,7 +1,6 @@
-"""Fuzz the readers that are written in Python with atheris: JSON, TOML, metadata, headers of
-weights, tokenizers and options. They may raise only ValueError.
+"""Fuzz the readers that are written in Python with atheris; they may raise only ValueError.
 
-Run pip install atheris (Linux, Python 3.11), then:
+pip install atheris (Linux, Python 3.11)
 python scripts/fuzz_readers.py [FOLDER_OF_INPUTS] -max_total_time=3600
 """
 
@@ -24,31 +23,24 @@ with atheris.instrument_imports(include=["tfk_transformer"]):
     from tfk_transformer.tokenizers.subword_tokenizer import SubwordTokenizer
     from tfk_transformer.training.recipe import Recipe
 
-FOLDER = Path(tempfile.mkdtemp(dir="/dev/shm"))
-
-
-def file_of(name: str, content: bytes) -> Path:
-    """Write the content to a file, for readers that take a path."""
-    path = FOLDER / name
-    path.write_bytes(content)
-    return path
+FILE = Path(
+    tempfile.mkdtemp(dir="/dev/shm"), "content"
+)  # the content, for readers that take a path
 
 
 def read_settings(content: bytes) -> None:
     """Check the default settings in a file's metadata, as `OnnxTranslator` does."""
     metadata = parse_metadata(content.decode("utf-8", "replace"), "fuzzed.onnx")
     if "search" in metadata:
-        resolve_settings(
-            {name: rule.get("default") for name, rule in metadata["search"].items()},
-            metadata["search"],
-        )
+        rules = metadata["search"]
+        resolve_settings({name: rule.get("default") for name, rule in rules.items()}, rules)
 
 
 READERS = [
     config_from_json,
     read_settings,
-    lambda content: read_shapes(file_of("model.safetensors", content)),
-    lambda content: Recipe.read(file_of("recipe.toml", content)),
+    lambda _: read_shapes(FILE),
+    lambda _: Recipe.read(FILE),
     lambda content: _check_labels(parse_json(content, "labels.json"), num_classes=2),
     lambda content: named_value(content.decode("utf-8", "replace"), "--setting", "beam_size=1"),
     SubwordTokenizer,
@@ -58,12 +50,12 @@ READERS = [
 def read(data: bytes) -> None:
     """Pass the bytes after the first byte to the reader that the first byte selects."""
     if data:
+        FILE.write_bytes(data[1:])
         try:
             READERS[data[0] % len(READERS)](data[1:])
         except ValueError as error:
             assert "\n" not in str(error), str(error)
 
 
-if __name__ == "__main__":
-    atheris.Setup(sys.argv, read)
-    atheris.Fuzz()
+atheris.Setup(sys.argv, read)
+atheris.Fuzz()

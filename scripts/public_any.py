@@ -38,16 +38,6 @@ def functions(path: str, thing: griffe.Object) -> Iterator[tuple[str, griffe.Obj
                 yield from functions(f"{path}.{key}", found)
 
 
-def annotations(function: griffe.Object) -> Iterator[tuple[str, str]]:
-    """Yield the annotations of each parameter of a function, then of the result."""
-    yield from (
-        (each.name, str(each.annotation))
-        for each in function.parameters
-        if each.annotation is not None
-    )
-    yield "returns", str(function.returns)
-
-
 packages = api_pages.load(REPOSITORY)
 # The last three names are aliases of JSON objects, whose values are Any.
 counts = {"Any": 0, "Tensor": 0, "Json|Figures|Description": 0}
@@ -57,9 +47,11 @@ for name, home in api_pages.homes(REPOSITORY).items():
         if function.path in seen:
             continue
         seen.add(function.path)
-        for place, annotation in annotations(function):
+        places = {each.name: each.annotation for each in function.parameters if each.annotation}
+        places["returns"] = function.returns
+        for place, annotation in places.items():
             for word in counts:
-                if re.search(rf"\b({word})\b", annotation):
+                if re.search(rf"\b({word})\b", str(annotation)):
                     counts[word] += 1
                     print(f"{path}, {place}: {annotation}")
 print(", ".join(f"{count} with {word}" for word, count in counts.items()))
