@@ -9,9 +9,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from tfk_transformer import datasets
-from tfk_transformer.export.runtime.onnx_runtime import OnnxTranslator
-from tfk_transformer.runtime_environment import load_tensorflow
+import tfk_transformer as tfk
 
 RECIPE = Path(__file__).parents[1] / "recipes" / "numbers.toml"
 console = Console(highlight=False, soft_wrap=True)
@@ -20,33 +18,27 @@ folder = Path(time.strftime("runs/demo-%Y%m%d-%H%M%S"))
 parser.add_argument("--out", type=Path, default=folder, help="new folder for the results")
 parser.add_argument("--epochs", type=int, help="number of epochs; default: the recipe's")
 options = parser.parse_args()
-load_tensorflow()
-from tfk_transformer.evaluation import evaluate
-from tfk_transformer.export.exporting import export
-from tfk_transformer.export.runtime.opening import load
-from tfk_transformer.training.trainer import Recipe, train
-
-recipe = Recipe.read(RECIPE)
+recipe = tfk.Recipe.read(RECIPE)
 if options.epochs:
     recipe = recipe.replace(epochs=options.epochs)
 console.rule(f"1. Train: {recipe.data}")
-translator = train(recipe, options.out / "bundle", say=console.print)
+translator = tfk.train(recipe, options.out / "bundle", say=console.print)
 console.rule("2. Export, and check that all files agree")
-figures = export(translator, options.out / "export")
+figures = tfk.export(translator, options.out / "export")
 console.print(
     f"Keras, SavedModel and ONNX give the same ids for {figures['sentences']} sentences, "
     "greedy and beam 4."
 )
 console.rule("3. Translate unseen numbers with onnxruntime")
-pairs = list(datasets.load(recipe.data).pairs("test"))
-model = OnnxTranslator(options.out / "export" / "translate.onnx")
+pairs = list(tfk.datasets.load(recipe.data).pairs("test"))
+model = tfk.OnnxTranslator(options.out / "export" / "translate.onnx")
 for translation in model.translate([pair.source for pair in pairs[:4]]):
     console.print(f"{translation.source}\n  → {translation.text}")
 console.rule(f"4. {len(pairs):,} unseen numbers, greedy")
 table = Table("", "exact match", "size", "ms a sentence")
 paths = {"Keras": "bundle", "SavedModel": "export/saved_model", "ONNX": "export/translate.onnx"}
 for name, path in paths.items():
-    found, _ = evaluate(load(options.out / path), pairs, beam_size=1)
+    found, _ = tfk.evaluate(tfk.load(options.out / path), pairs, beam_size=1)
     files = [options.out / path, *(options.out / path).rglob("*")]
     size = sum(file.stat().st_size for file in files if file.is_file())
     time_each = 1000 * found.seconds / found.sentences
