@@ -5,13 +5,14 @@ import os
 import subprocess
 from pathlib import Path
 
-import forked_programs
 import processor_seconds
 import pytest
 import run_wide
+import tiers
 from number_files import number_files_spec, write_number_files
 from run_wide import made_once
-from tiers import Tiers
+
+import tfk_transformer as tfk
 
 os.environ.update(run_wide.ENVIRONMENT)
 REPOSITORY = Path(__file__).parents[1]
@@ -26,9 +27,8 @@ def pytest_addoption(parser):
 
 
 def pytest_configure(config):
-    config.pluginmanager.register(Tiers(config))
-    if not hasattr(config, "workerinput"):
-        config.pluginmanager.register(processor_seconds.Report(config))
+    config.pluginmanager.register(processor_seconds)
+    config.pluginmanager.register(tiers)
 
 
 def pytest_collection_finish():
@@ -40,23 +40,6 @@ def pytest_collection_finish():
     gc.collect()
     gc.freeze()
     gc.set_threshold(50_000, 20, 20)
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_fixture_setup(fixturedef):
-    """Count a fixture of a wider scope than a test as work that tests share."""
-    if fixturedef.scope == "function":
-        return (yield)
-    with processor_seconds.shared(f"{fixturedef.argname} of {fixturedef.baseid or 'pytest'}"):
-        return (yield)
-
-
-@pytest.fixture(autouse=True)
-def measured(request):
-    """Measure each test: the first of its own fixtures, and the last to be torn down."""
-    forked_programs.left_behind = dict(os.environ)
-    with processor_seconds.measured(request.node):
-        yield
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -72,10 +55,8 @@ def run_folder(tmp_path_factory, request):
 @pytest.fixture(scope="session")
 def recipe():
     """A recipe that takes seconds: the numbers below 200."""
-    from tfk_transformer.training.trainer import Recipe
-
     data = made_once("numbers", lambda folder: write_number_files(folder, range(200)))
-    return Recipe(
+    return tfk.Recipe(
         data=number_files_spec(data),
         source_language="en",
         target_language="de",
@@ -93,25 +74,19 @@ def recipe():
 @pytest.fixture(scope="session")
 def bundle(recipe):
     """The bundle of that recipe. It is read only, like all that is made once a run."""
-    from tfk_transformer.training.trainer import train
-
-    return made_once("bundle/numbers", lambda path: train(recipe, path, say=lambda line: None))
+    return made_once("bundle/numbers", lambda path: tfk.train(recipe, path, say=lambda line: None))
 
 
 @pytest.fixture(scope="session")
 def translator(bundle):
     """That bundle, loaded."""
-    from tfk_transformer.pipelines.translator import Translator
-
-    return Translator.load(bundle)
+    return tfk.Translator.load(bundle)
 
 
 @pytest.fixture(scope="session")
 def exported(translator):
     """Its SavedModel and ONNX files."""
-    from tfk_transformer.export.exporting import export
-
-    return made_once("export/numbers", lambda path: export(translator, path))
+    return made_once("export/numbers", lambda path: tfk.export(translator, path))
 
 
 @pytest.fixture

@@ -1,26 +1,39 @@
 """A process that imports TensorFlow once and forks for each program that a test runs.
 
-`forked_programs.run_program` starts it, as `python fork_server.py SOCKET PID`. It ends with the
-process PID, which is pytest's. A process that has imported TensorFlow and not used it can fork.
+`python fork_server.py SOCKET PID` returns when the socket accepts connections, and leaves a process
+that ends with the process PID. `fork_client.py` connects to it.
+
+A process that has imported TensorFlow and not used it can fork.
 """
 
 import atexit
 import gc
 import importlib
-import io
 import json
 import os
 import pkgutil
 import random
 import runpy
-import selectors
+import select
 import signal
 import socket
 import sys
 import threading
 import types
 
-OWN_FRAMES = (__file__, runpy.__file__, "<frozen runpy>")  # above those of a program
+# Packages read variables with these names when they are imported.
+AT_IMPORT = (
+    "CUDA",
+    "JAX_",
+    "KERAS_",
+    "LD_",
+    "MALLOC_",
+    "OMP_",
+    "PYTHON",
+    "TF_CPP",
+    "TF_ENABLE",
+    "XLA_",
+)
 
 
 def import_packages() -> None:
@@ -34,152 +47,122 @@ def import_packages() -> None:
             importlib.import_module(module.name)
 
 
-def receive(connection: socket.socket) -> tuple[dict, list[int]]:
-    """Return a request and the file descriptors that come with it."""
-    size, descriptors, _, _ = socket.recv_fds(connection, 4, 3)
-    left, text = int.from_bytes(size, "big"), b""
-    while len(text) < left:
-        text += connection.recv(left - len(text))
-    return json.loads(text), descriptors
-
-
-def send(connection: socket.socket, **answer) -> None:
-    """Send a line of JSON to a client, which may be gone."""
-    try:
-        connection.sendall(json.dumps(answer).encode() + b"\n")
-    except OSError:
-        pass
-
-
-def serve(listener: socket.socket, parent: int) -> dict | None:
-    """Fork for each request until the parent ends; in a fork, return its request."""
-    selector = selectors.DefaultSelector()
-    selector.register(listener, selectors.EVENT_READ)
-    selector.register(os.pidfd_open(parent), selectors.EVENT_READ, "parent")
-    while True:
-        for key, _ in selector.select():
-            if key.data == "parent":
-                return None
-            if key.fileobj is listener:
-                connection, _ = listener.accept()
-                request, descriptors = receive(connection)
-                program = os.fork()
-                if program == 0:
-                    for number, descriptor in enumerate(descriptors):
-                        os.dup2(descriptor, number)
-                    for open_file in [*descriptors, *selector.get_map()]:
-                        os.close(open_file)
-                    connection.close()
-                    return request
-                for descriptor in descriptors:
-                    os.close(descriptor)
-                send(connection, pid=program)
-                watched = os.pidfd_open(program)
-                selector.register(watched, selectors.EVENT_READ, (program, connection))
-            else:
-                program, connection = key.data
-                selector.unregister(key.fileobj)
-                os.close(key.fileobj)
-                _, status, used = os.wait4(program, 0)
-                code, seconds = os.waitstatus_to_exitcode(status), used.ru_utime + used.ru_stime
-                send(connection, returncode=code, seconds=seconds)
-                connection.close()
-
-
-def reopened(stream: io.TextIOWrapper, number: int) -> io.TextIOWrapper:
-    """Return a stream like `stream`, which remembers whether its former file could seek."""
-    buffer = io.FileIO(number, "w" if number else "r", closefd=False)
-    if not isinstance(stream.buffer, io.RawIOBase):
-        buffer = type(stream.buffer)(buffer)
-    return io.TextIOWrapper(
-        buffer,
-        stream.encoding,
-        stream.errors,
-        line_buffering=stream.line_buffering,
-        write_through=stream.write_through,
-    )
-
-
-def run(request: dict, added: dict[str, str]) -> None:
-    """Run a program as a new interpreter would: its arguments, folder, environment and module.
+def serve(listener: socket.socket, parent: int, before: dict[str, str]) -> dict | None:
+    """Fork for each client until the parent ends; in the fork for a program, return its request.
 
     Args:
-        request: of a client.
-        added: the environment variables that imported packages set.
+        listener: accepts the clients.
+        parent: the process that the server ends with.
+        before: the environment before packages were imported.
     """
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for the processes of clients
+    listener.settimeout(1)
+    while True:
+        try:
+            connection, _ = listener.accept()
+        except TimeoutError:
+            try:
+                os.kill(parent, 0)
+            except ProcessLookupError:
+                return None
+            continue
+        if os.fork() == 0:
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            listener.close()
+            return answer(connection, before)
+        connection.close()
+
+
+def answer(connection: socket.socket, before: dict[str, str]) -> dict:
+    """Run the program of a client in a fork, and send its end; return the request in the fork."""
+    _, streams, _, _ = socket.recv_fds(connection, 1, 3)
+    request = json.loads(connection.makefile().readline())
+    variables = {name for name in {*request["env"], *os.environ} if name.startswith(AT_IMPORT)}
+    if any(request["env"].get(n) not in (before.get(n), os.environ.get(n)) for n in variables):
+        connection.sendall(b"null\n")
+        os._exit(0)
+    program = os.fork()
+    if program == 0:
+        connection.close()
+        for number, stream in enumerate(streams):
+            os.dup2(stream, number)
+            os.close(stream)
+        return request
+    if connection in select.select([connection, os.pidfd_open(program)], [], [])[0]:
+        os.kill(program, signal.SIGKILL)  # the client was killed
+        os._exit(0)
+    _, status, used = os.wait4(program, 0)
+    end = [os.waitstatus_to_exitcode(status), used.ru_utime + used.ru_stime]
+    connection.sendall(json.dumps(end).encode() + b"\n")
+    os._exit(0)
+
+
+def run(request: dict) -> None:
+    """Run a program as a new interpreter would: its arguments, folder, environment and module."""
     os.chdir(request["cwd"])
     os.environ.clear()
-    os.environ.update(added | request["env"])
-    for number, name in enumerate(("stdin", "stdout", "stderr")):
-        setattr(sys, name, reopened(getattr(sys, name), number))
+    os.environ.update(request["env"])
+    sys.stdin = open(0, encoding="utf-8", closefd=False)
+    sys.stdout = open(1, "w", encoding="utf-8", closefd=False)
+    sys.stderr = open(2, "w", 1, encoding="utf-8", errors="backslashreplace", closefd=False)
     random.seed()
     sys.modules["numpy"].random.seed()
-    kind, program, *arguments = request["command"]
-    sys.argv = ["-c" if kind == "-c" else program, *arguments]
+    kind, *arguments = request["command"]
     if kind == "-m":
-        sys.path[0] = os.getcwd()
-        runpy.run_module(program, run_name="__main__", alter_sys=True)
+        sys.argv, sys.path[0] = arguments, os.getcwd()
+        runpy.run_module(arguments[0], run_name="__main__", alter_sys=True)
         return
     main = sys.modules["__main__"] = types.ModuleType("__main__")
     main.__builtins__ = __builtins__
     if kind == "-c":
-        sys.path[0] = ""
-        code = compile(program, "<string>", "exec")
+        code, *sys.argv[1:] = arguments
+        sys.argv[0], sys.path[0] = "-c", ""
+        file = "<string>"
     else:
-        sys.path[0] = os.path.dirname(os.path.realpath(program))
-        main.__file__ = os.path.abspath(program)
-        with open(program, "rb") as file:
-            code = compile(file.read(), main.__file__, "exec")
-    exec(code, main.__dict__)
+        sys.argv, sys.path[0] = [kind, *arguments], os.path.dirname(os.path.realpath(kind))
+        file = main.__file__ = os.path.abspath(kind)
+        with open(kind, "rb") as opened:
+            code = opened.read()
+    exec(compile(code, file, "exec"), main.__dict__)
 
 
-def run_and_exit(request: dict, added: dict[str, str]) -> None:
-    """Run a program, and end this process as an interpreter ends."""
+def run_and_exit(request: dict) -> None:
+    """Run a program and end this process; TensorFlow cannot end as usual in a fork."""
     code = 0
     try:
-        run(request, added)
+        run(request)
     except SystemExit as end:
-        if isinstance(end.code, int):
-            code = end.code & 0xFF
-        elif end.code is not None:
+        code = end.code if isinstance(end.code, int) else int(end.code is not None)
+        if code and code is not end.code:
             print(end.code, file=sys.stderr)
-            code = 1
     except BaseException as error:
-        shown = error.__traceback__
-        while shown and shown.tb_frame.f_code.co_filename in OWN_FRAMES:
-            shown = shown.tb_next
-        sys.excepthook(type(error), error.with_traceback(shown), shown)
-        code = -signal.SIGINT if isinstance(error, KeyboardInterrupt) else 1
-    try:
-        threading._shutdown()
-        atexit._run_exitfuncs()
-        for stream in (sys.stderr, sys.stdout):
-            if stream and not stream.closed:
-                stream.flush()
-    except OSError:
-        code = 120
-    if code < 0:
-        signal.signal(-code, signal.SIG_DFL)
-        os.kill(os.getpid(), -code)
-    os._exit(code)
+        trace = error.__traceback__.tb_next.tb_next  # without the frames of this file
+        sys.excepthook(type(error), error.with_traceback(trace), trace)
+        code = 1
+    threading._shutdown()
+    atexit._run_exitfuncs()
+    for stream in (sys.stderr, sys.stdout):
+        if not stream.closed:
+            stream.flush()
+    os._exit(code & 0xFF)
 
 
 def main() -> None:
-    """Import, listen, and serve."""
+    """Listen, import, and serve."""
     address, parent = sys.argv[1], int(sys.argv[2])
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(address)
+    listener.listen(64)
     if os.fork():
-        os._exit(0)  # The process that waits for this program does not wait for the server.
+        os._exit(0)  # Clients wait until the process that goes on has imported the packages.
     before = dict(os.environ)
     import_packages()
-    added = {name: value for name, value in os.environ.items() if name not in before}
     gc.collect()
     gc.freeze()  # The programs share these objects; a collection would copy their pages.
-    listener = socket.socket(socket.AF_UNIX)
-    listener.bind(f"{address}.new")
-    listener.listen(64)
-    os.rename(f"{address}.new", address)
-    if request := serve(listener, parent):
-        run_and_exit(request, added)
+    added = {name: value for name, value in os.environ.items() if name not in before}
+    if request := serve(listener, parent, before):
+        request["env"] = added | request["env"]
+        run_and_exit(request)
 
 
 if __name__ == "__main__":

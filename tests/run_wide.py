@@ -42,7 +42,7 @@ def made_once(name: str, make: Callable[[Path], object]) -> Path:
             unfinished.parent.mkdir(parents=True, exist_ok=True)
             if unfinished.is_dir():
                 shutil.rmtree(unfinished)  # of a maker that failed
-            with shared(name):
+            with shared():
                 make(unfinished)
             path.with_name(f"{path.name}.content").write_text(json.dumps(content(unfinished)))
             unfinished.rename(path)

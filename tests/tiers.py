@@ -1,14 +1,15 @@
-"""The short tier of the tests, which leaves out those with the mark `long`, parts of the long
-tests, and all tests.
+"""The short tier of the tests, which leaves out those with the mark `long`, and parts of the long
+tests. The end of a run says what was left out and why.
 """
 
+import collections
 import re
 import zlib
 from collections.abc import Collection, Mapping
 
 import pytest
 
-ALL = "./scripts/test --all"
+_left_out = 0
 
 
 def with_long(cases: Mapping[str, object], long: Collection[str]) -> list:
@@ -22,54 +23,50 @@ def with_long(cases: Mapping[str, object], long: Collection[str]) -> list:
     ]
 
 
-def part(text: str) -> tuple[int, int]:
-    """Return K and N of "K/N"."""
-    match = re.fullmatch(r"(\d+)/(\d+)", text)
-    if not match or not 1 <= int(match[1]) <= int(match[2]):
-        raise pytest.UsageError(
-            f"--long: expected a part K/N of the long tests, such as 1/3, got '{text}'."
-        )
-    return int(match[1]), int(match[2])
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config, items):
+    """Leave out long tests, unless options or the name of a test select tests."""
+    global _left_out
+    named = config.getoption("markexpr") or any("::" in each for each in config.args)
+    if config.getoption("all") or named:
+        return
+    left_out = [item for item in items if item.get_closest_marker("long")]
+    if chosen := config.getoption("long"):
+        part = re.fullmatch(r"(\d+)/(\d+)", chosen)
+        if not part or not 1 <= int(part[1]) <= int(part[2]):
+            raise pytest.UsageError(f"--long: expected a part K/N, such as 1/3, got '{chosen}'.")
+        k, n = map(int, part.groups())
+        # A test stays in its part when other tests come and go.
+        left_out = [item for item in left_out if zlib.crc32(item.nodeid.encode()) % n != k - 1]
+    if left_out:
+        items[:] = [item for item in items if item not in left_out]
+        config.hook.pytest_deselected(items=left_out)
+    _left_out = len(left_out)
 
 
-class Tiers:
-    """Leaves the long tests out, or all but a part of them, and ends the output with how many."""
+def pytest_sessionfinish(session):
+    """In a process of pytest-xdist, send the number to the process that prints it."""
+    if hasattr(session.config, "workeroutput"):
+        session.config.workeroutput["left_out"] = _left_out
 
-    def __init__(self, config: pytest.Config):
-        self._config = config
-        self._left_out = 0
 
-    @pytest.hookimpl(trylast=True)
-    def pytest_collection_modifyitems(self, config: pytest.Config, items: list) -> None:
-        """Leave out long tests, unless options or the name of a test select tests."""
-        named = config.getoption("markexpr") or any("::" in each for each in config.args)
-        if config.getoption("all") or named:
-            return
-        long = [item for item in items if item.get_closest_marker("long")]
-        if chosen := config.getoption("long"):
-            number, parts = part(chosen)
-            # A test stays in its part when other tests come and go.
-            long = [item for item in long if zlib.crc32(item.nodeid.encode()) % parts != number - 1]
-        if long:
-            items[:] = [item for item in items if item not in long]
-            config.hook.pytest_deselected(items=long)
-            self._left_out = len(long)
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node):
+    """Receive the number, which is the same from all processes."""
+    global _left_out
+    _left_out = getattr(node, "workeroutput", {}).get("left_out", _left_out)
 
-    @pytest.hookimpl(wrapper=True, tryfirst=True)
-    def pytest_sessionfinish(self):
-        """Write the last line; a process of pytest-xdist leaves that to the one that started it."""
-        if hasattr(self._config, "workeroutput"):
-            self._config.workeroutput["left_out"] = self._left_out
-        result = yield
-        if self._left_out and not hasattr(self._config, "workeroutput"):
-            terminal = self._config.pluginmanager.get_plugin("terminalreporter")
-            count = (
-                "1 long test was" if self._left_out == 1 else f"{self._left_out} long tests were"
-            )
-            terminal.write_line(f"{count} left out; {ALL} runs them too.")
-        return result
 
-    @pytest.hookimpl(optionalhook=True)
-    def pytest_testnodedown(self, node) -> None:
-        """Read the number of a process of pytest-xdist, each of which leaves out the same tests."""
-        self._left_out = max(self._left_out, getattr(node, "workeroutput", {}).get("left_out", 0))
+@pytest.hookimpl(trylast=True)
+def pytest_terminal_summary(terminalreporter):
+    """Print the number of long tests that were left out, and that of skipped tests by reason."""
+    skipped = collections.Counter(
+        report.longrepr[2].removeprefix("Skipped: ").partition(": No module")[0]
+        for report in terminalreporter.stats.get("skipped", [])
+    )
+    if _left_out or skipped:
+        terminalreporter.section("left out")
+    if _left_out:
+        terminalreporter.line(f"{_left_out:5}  long: ./scripts/test --all runs them too")
+    for reason, count in skipped.most_common():
+        terminalreporter.line(f"{count:5}  {reason}")
