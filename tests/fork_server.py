@@ -13,6 +13,7 @@ import json
 import os
 import pkgutil
 import random
+import re
 import runpy
 import select
 import signal
@@ -20,20 +21,10 @@ import socket
 import sys
 import threading
 import types
+from pathlib import Path
 
-# Packages read variables with these names when they are imported.
-AT_IMPORT = (
-    "CUDA",
-    "JAX_",
-    "KERAS_",
-    "LD_",
-    "MALLOC_",
-    "OMP_",
-    "PYTHON",
-    "TF_CPP",
-    "TF_ENABLE",
-    "XLA_",
-)
+# Packages read the variables with these names when they are imported.
+AT_IMPORT = re.compile("CUDA|JAX_|KERAS_|LD_|MALLOC_|OMP_|PYTHON|TF_CPP|TF_ENABLE|XLA_")
 
 
 def import_packages() -> None:
@@ -47,38 +38,32 @@ def import_packages() -> None:
             importlib.import_module(module.name)
 
 
-def serve(listener: socket.socket, parent: int, before: dict[str, str]) -> dict | None:
-    """Fork for each client until the parent ends; in the fork for a program, return its request.
+def serve(listener: socket.socket, parent: int, before: dict[str, str]) -> None:
+    """Fork for each client until the parent ends.
 
     Args:
         listener: accepts the clients.
         parent: the process that the server ends with.
         before: the environment before packages were imported.
     """
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for the processes of clients
-    listener.settimeout(1)
-    while True:
-        try:
-            connection, _ = listener.accept()
-        except TimeoutError:
-            try:
-                os.kill(parent, 0)
-            except ProcessLookupError:
-                return None
-            continue
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # no process waits for those of clients
+    end = os.pidfd_open(parent)
+    while end not in select.select([listener, end], [], [])[0]:
+        connection, _ = listener.accept()
         if os.fork() == 0:
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             listener.close()
-            return answer(connection, before)
+            answer(connection, before)
         connection.close()
 
 
-def answer(connection: socket.socket, before: dict[str, str]) -> dict:
-    """Run the program of a client in a fork, and send its end; return the request in the fork."""
+def answer(connection: socket.socket, before: dict[str, str]) -> None:
+    """Run the program of a client in a fork, send its exit code and seconds, and end."""
     _, streams, _, _ = socket.recv_fds(connection, 1, 3)
     request = json.loads(connection.makefile().readline())
-    variables = {name for name in {*request["env"], *os.environ} if name.startswith(AT_IMPORT)}
-    if any(request["env"].get(n) not in (before.get(n), os.environ.get(n)) for n in variables):
+    env = request["env"]
+    names = filter(AT_IMPORT.match, {*env, *os.environ})
+    if any(env.get(name) not in (before.get(name), os.environ.get(name)) for name in names):
         connection.sendall(b"null\n")
         os._exit(0)
     program = os.fork()
@@ -87,7 +72,8 @@ def answer(connection: socket.socket, before: dict[str, str]) -> dict:
         for number, stream in enumerate(streams):
             os.dup2(stream, number)
             os.close(stream)
-        return request
+        added = {name: value for name, value in os.environ.items() if name not in before}
+        run_and_exit(request["command"], request["cwd"], added | env)
     if connection in select.select([connection, os.pidfd_open(program)], [], [])[0]:
         os.kill(program, signal.SIGKILL)  # the client was killed
         os._exit(0)
@@ -97,40 +83,37 @@ def answer(connection: socket.socket, before: dict[str, str]) -> dict:
     os._exit(0)
 
 
-def run(request: dict) -> None:
+def run(command: list[str], cwd: str, env: dict[str, str]) -> None:
     """Run a program as a new interpreter would: its arguments, folder, environment and module."""
-    os.chdir(request["cwd"])
+    os.chdir(cwd)
     os.environ.clear()
-    os.environ.update(request["env"])
+    os.environ.update(env)
     sys.stdin = open(0, encoding="utf-8", closefd=False)
     sys.stdout = open(1, "w", encoding="utf-8", closefd=False)
     sys.stderr = open(2, "w", 1, encoding="utf-8", errors="backslashreplace", closefd=False)
     random.seed()
     sys.modules["numpy"].random.seed()
-    kind, *arguments = request["command"]
+    kind, *arguments = command
     if kind == "-m":
-        sys.argv, sys.path[0] = arguments, os.getcwd()
+        sys.argv, sys.path[0] = arguments, cwd
         runpy.run_module(arguments[0], run_name="__main__", alter_sys=True)
         return
     main = sys.modules["__main__"] = types.ModuleType("__main__")
     main.__builtins__ = __builtins__
     if kind == "-c":
-        code, *sys.argv[1:] = arguments
-        sys.argv[0], sys.path[0] = "-c", ""
-        file = "<string>"
+        source, file, sys.path[0] = arguments.pop(0), "<string>", ""
     else:
-        sys.argv, sys.path[0] = [kind, *arguments], os.path.dirname(os.path.realpath(kind))
-        file = main.__file__ = os.path.abspath(kind)
-        with open(kind, "rb") as opened:
-            code = opened.read()
-    exec(compile(code, file, "exec"), main.__dict__)
+        source, file = Path(kind).read_text(encoding="utf-8"), os.path.abspath(kind)
+        main.__file__, sys.path[0] = file, os.path.dirname(os.path.realpath(kind))
+    sys.argv = [kind, *arguments]
+    exec(compile(source, file, "exec"), main.__dict__)
 
 
-def run_and_exit(request: dict) -> None:
+def run_and_exit(*program) -> None:
     """Run a program and end this process; TensorFlow cannot end as usual in a fork."""
     code = 0
     try:
-        run(request)
+        run(*program)
     except SystemExit as end:
         code = end.code if isinstance(end.code, int) else int(end.code is not None)
         if code and code is not end.code:
@@ -141,9 +124,8 @@ def run_and_exit(request: dict) -> None:
         code = 1
     threading._shutdown()
     atexit._run_exitfuncs()
-    for stream in (sys.stderr, sys.stdout):
-        if not stream.closed:
-            stream.flush()
+    sys.stdout.flush()
+    sys.stderr.flush()
     os._exit(code & 0xFF)
 
 
@@ -159,10 +141,7 @@ def main() -> None:
     import_packages()
     gc.collect()
     gc.freeze()  # The programs share these objects; a collection would copy their pages.
-    added = {name: value for name, value in os.environ.items() if name not in before}
-    if request := serve(listener, parent, before):
-        request["env"] = added | request["env"]
-        run_and_exit(request)
+    serve(listener, parent, before)
 
 
 if __name__ == "__main__":

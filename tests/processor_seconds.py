@@ -1,15 +1,12 @@
 """The processor seconds of each test: those of pytest's process and those of programs it ran.
 
-At the end of a run, tests without the mark `long` that took more than `LIMIT` seconds are listed.
-Fixtures of a wider scope than a test, and what is made once a run, are work that tests share. Their
-seconds are counted apart: which test pays depends on the order. `--processor-times=FILE` writes all
-figures as JSON lines.
+At the end of a run, tests without the mark `long` that took more than `LIMIT` seconds are listed,
+without their fixtures: which test pays for a shared fixture depends on the order.
+`--processor-times=FILE` writes the seconds of each test and its fixtures as JSON lines.
 """
 
-import contextlib
 import json
 import resource
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -18,10 +15,8 @@ LIMIT = 10.0
 
 # Set by forked_programs.py: a file with the seconds of each program that ran in a fork.
 programs: Path | None = None
-_start = 0.0
-_shared = 0.0
-_inside_shared = False
-_figures: list[dict] = []
+_tests: dict[str, dict] = {}
+_before = 0.0
 
 
 def used() -> float:
@@ -32,62 +27,39 @@ def used() -> float:
     return sum(times) + sum(map(float, forks))
 
 
-@contextlib.contextmanager
-def shared() -> Iterator[None]:
-    """Count the work inside as work that tests share."""
-    global _shared, _inside_shared
-    if _inside_shared:
-        yield
-        return
-    _inside_shared, before = True, used()
-    try:
-        yield
-    finally:
-        _shared += used() - before
-        _inside_shared = False
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_fixture_setup(fixturedef):
-    """Count a fixture of a wider scope than a test as shared work."""
-    with contextlib.nullcontext() if fixturedef.scope == "function" else shared():
-        return (yield)
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_runtest_setup():
+def pytest_runtest_logstart():
     """Start to measure a test."""
-    global _start, _shared
-    _start, _shared = used(), 0.0
+    global _before
+    _before = used()
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(item, call):
-    """Add the figures to the last report of a test, which pytest-xdist sends."""
+def pytest_runtest_makereport(item):
+    """Add the seconds of the setup, call or teardown of a test, for the process that prints."""
+    global _before
     report = yield
-    if call.when == "teardown":
-        figures = {
-            "test": item.nodeid,
-            "seconds": round(used() - _start - _shared, 3),
-            "shared": round(_shared, 3),
-            "long": item.get_closest_marker("long") is not None,
-        }
-        report.user_properties.append(("processor_seconds", figures))
+    now = used()
+    long = item.get_closest_marker("long") is not None
+    report.user_properties += [("seconds", round(now - _before, 3)), ("long", long)]
+    _before = now
     return report
 
 
 def pytest_runtest_logreport(report):
-    """Keep the figures."""
-    _figures.extend(value for name, value in report.user_properties if name == "processor_seconds")
+    """Keep the seconds."""
+    properties = dict(report.user_properties)
+    if "seconds" in properties:
+        test = _tests.setdefault(report.nodeid, {"test": report.nodeid, "long": properties["long"]})
+        test[report.when] = properties["seconds"]
 
 
 def pytest_terminal_summary(terminalreporter, config):
-    """Write the figures, and list the tests over the limit."""
+    """Write the seconds, and list the tests over the limit."""
     if path := config.getoption("processor_times"):
-        lines = [json.dumps(figures) + "\n" for figures in _figures]
+        lines = [json.dumps(test) + "\n" for test in _tests.values()]
         Path(path).write_text("".join(lines), encoding="utf-8")
-    over = [each for each in _figures if each["seconds"] > LIMIT and not each["long"]]
+    over = [test for test in _tests.values() if test.get("call", 0) > LIMIT and not test["long"]]
     if over:
         terminalreporter.section(f"over {LIMIT:g} processor seconds without the mark `long`")
-    for figures in sorted(over, key=lambda each: -each["seconds"]):
-        terminalreporter.line(f"{figures['seconds']:6.1f} s  {figures['test']}")
+    for test in sorted(over, key=lambda test: -test["call"]):
+        terminalreporter.line(f"{test['call']:6.1f} s  {test['test']}")

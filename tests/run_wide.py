@@ -4,26 +4,23 @@
 
     path = made_once("bundle/numbers", lambda path: train(recipe, path))
 
-The first process that asks calls the function, under a lock, with a path to write to. What it wrote
-is moved to its place when it is whole, so that a maker that fails leaves nothing there. All others
-get the same path. They only read: a test that changes such files copies them first, and the end of
-a run checks that nothing was changed.
+The first process that asks makes them, and all others get the same path. They only read: a test
+that changes such files copies them first.
 """
 
-import json
 import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
 
 from filelock import FileLock
-from processor_seconds import shared
 
 # The environment of the run, before a test or the library changes it.
 ENVIRONMENT = {"TF_CPP_MIN_LOG_LEVEL": "3"} | os.environ
 # Set by conftest.py: the folder, and the process that started the run and ends with it.
 folder: Path | None = None
 process: int | None = None
+_made: dict[Path, dict] = {}
 
 
 def made_once(name: str, make: Callable[[Path], object]) -> Path:
@@ -34,18 +31,15 @@ def made_once(name: str, make: Callable[[Path], object]) -> Path:
             `make` is asked to write.
         make: called with a path that does not exist, in a folder that does.
     """
-    path = folder / name
+    path, unfinished = folder / name, folder / "unfinished" / name
     path.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(f"{path}.lock"):
         if not path.exists():
-            unfinished = folder / "unfinished" / name
+            shutil.rmtree(unfinished, ignore_errors=True)  # of a maker that failed
             unfinished.parent.mkdir(parents=True, exist_ok=True)
-            if unfinished.is_dir():
-                shutil.rmtree(unfinished)  # of a maker that failed
-            with shared():
-                make(unfinished)
-            path.with_name(f"{path.name}.content").write_text(json.dumps(content(unfinished)))
+            make(unfinished)
             unfinished.rename(path)
+            _made[path] = content(path)
     return path
 
 
@@ -57,11 +51,5 @@ def content(path: Path) -> dict[str, list[int]]:
 
 
 def changed() -> list[str]:
-    """Return the names of what was changed after it was made."""
-    records = sorted(folder.rglob("*.content")) if folder.exists() else []
-    made = [(file.with_suffix(""), json.loads(file.read_text())) for file in records]
-    return [
-        str(path.relative_to(folder))
-        for path, then in made
-        if path.exists() and content(path) != then
-    ]
+    """Return the names of what was changed after this process made it."""
+    return [str(path.relative_to(folder)) for path, then in _made.items() if content(path) != then]

@@ -24,7 +24,6 @@ IMPORTED = "import sys; print('tensorflow' in sys.modules)"
         "import sys; sys.exit('a message')",
         "def fail():\n    raise ValueError('wrong')\nprint('before')\nfail()",
         "this is no Python",
-        "import os, signal; os.kill(os.getpid(), signal.SIGSEGV)",
         "import atexit; atexit.register(print, 'at the end'); print('first')",
         "import os; print(os.getcwd(), os.environ['COLUMNS'], os.environ['TF_CPP_MIN_LOG_LEVEL'])",
     ],
