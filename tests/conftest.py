@@ -1,14 +1,17 @@
-"""Fixtures that several tests share: a trained model, its bundle and its export."""
+"""Fixtures that several tests share: a trained model, its bundle and its export. Options that
+select long tests, and a list of what a run left out.
+"""
 
+import collections
 import gc
 import os
 import subprocess
+import zlib
 from pathlib import Path
 
 import processor_seconds
 import pytest
 import run_wide
-import tiers
 from number_files import number_files_spec, write_number_files
 from run_wide import made_once
 
@@ -16,19 +19,67 @@ import tfk_transformer as tfk
 
 os.environ.update(run_wide.ENVIRONMENT)
 REPOSITORY = Path(__file__).parents[1]
+left_out = []
+
+
+def part(text):
+    """Return K and N of "K/N"."""
+    k, n = map(int, text.split("/"))
+    if not 1 <= k <= n:
+        raise ValueError(text)
+    return k, n
 
 
 def pytest_addoption(parser):
     parser.addoption("--all", action="store_true", help="run the tests with the mark `long` too")
     text = "also run part K of N of the tests with the mark `long`, such as 1/3"
-    parser.addoption("--long", metavar="K/N", help=text)
+    parser.addoption("--long", type=part, metavar="K/N", help=text)
     text = "write the processor seconds of each test to this file, as JSON lines"
     parser.addoption("--processor-times", metavar="FILE", help=text)
 
 
 def pytest_configure(config):
     config.pluginmanager.register(processor_seconds)
-    config.pluginmanager.register(tiers)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config, items):
+    """Leave out long tests, unless options or the name of a test select tests."""
+    named = config.getoption("markexpr") or any("::" in each for each in config.args)
+    if config.getoption("all") or named:
+        return
+    k, n = config.getoption("long") or (0, 1)
+    for item in [item for item in items if item.get_closest_marker("long")]:
+        # A test stays in its part when other tests come and go.
+        if zlib.crc32(item.nodeid.encode()) % n != k - 1:
+            items.remove(item)
+            left_out.append(item)
+    config.hook.pytest_deselected(items=left_out)
+
+
+def pytest_sessionfinish(session):
+    if hasattr(session.config, "workeroutput"):  # a process of pytest-xdist
+        session.config.workeroutput["left_out"] = len(left_out)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node):
+    """Receive the number from a process of pytest-xdist; each leaves out the same tests."""
+    left_out[:] = [None] * getattr(node, "workeroutput", {}).get("left_out", len(left_out))
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_terminal_summary(terminalreporter):
+    """Print the number of long tests that were left out, and that of skipped tests by reason."""
+    reports = terminalreporter.stats.get("skipped", [])
+    reasons = [each.longrepr[2].removeprefix("Skipped: ") for each in reports]
+    counts = collections.Counter(reason.partition(": No module")[0] for reason in reasons)
+    if left_out or reports:
+        terminalreporter.section("left out")
+    if left_out:
+        terminalreporter.line(f"{len(left_out):5}  long: ./scripts/test --all runs them too")
+    for reason, count in counts.most_common():
+        terminalreporter.line(f"{count:5}  {reason}")
 
 
 def pytest_collection_finish():

@@ -39,13 +39,7 @@ def import_packages() -> None:
 
 
 def serve(listener: socket.socket, parent: int, before: dict[str, str]) -> None:
-    """Fork for each client until the parent ends.
-
-    Args:
-        listener: accepts the clients.
-        parent: the process that the server ends with.
-        before: the environment before packages were imported.
-    """
+    """Fork for each client until the parent ends."""
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # no process waits for those of clients
     end = os.pidfd_open(parent)
     while end not in select.select([listener, end], [], [])[0]:

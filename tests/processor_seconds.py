@@ -28,7 +28,6 @@ def used() -> float:
 
 
 def pytest_runtest_logstart():
-    """Start to measure a test."""
     global _before
     _before = used()
 
@@ -46,7 +45,6 @@ def pytest_runtest_makereport(item):
 
 
 def pytest_runtest_logreport(report):
-    """Keep the seconds."""
     properties = dict(report.user_properties)
     if "seconds" in properties:
         test = _tests.setdefault(report.nodeid, {"test": report.nodeid, "long": properties["long"]})
