@@ -20,7 +20,7 @@ if command and (command[0] in ("-c", "-m") or not command[0].startswith("-")):
         connection.connect(address)
         socket.send_fds(connection, [b" "], [0, 1, 2])
         connection.sendall(json.dumps(request).encode() + b"\n")
-        end = json.loads(connection.makefile().readline())
+        end = json.loads(connection.makefile().readline() or "null")
 if end is None:  # other environment variables, or options of Python
     os.execv(sys.executable, [sys.executable, *command])
 with open(seconds, "a", encoding="utf-8") as file:

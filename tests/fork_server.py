@@ -28,11 +28,11 @@ AT_IMPORT = re.compile("CUDA|JAX_|KERAS_|LD_|MALLOC_|OMP_|PYTHON|TF_CPP|TF_ENABL
 
 
 def import_packages() -> None:
-    """Import what programs of the tests need; Apache Beam is in an environment of its own."""
     import tensorflow  # noqa: F401, I001
     import tensorflow_text  # noqa: F401
     import tfk_transformer
 
+    # Apache Beam is in an environment of its own.
     for module in pkgutil.walk_packages(tfk_transformer.__path__, "tfk_transformer."):
         if ".beam" not in module.name and not module.name.endswith("__main__"):
             importlib.import_module(module.name)
@@ -58,7 +58,6 @@ def answer(connection: socket.socket, before: dict[str, str]) -> None:
     env = request["env"]
     names = filter(AT_IMPORT.match, {*env, *os.environ})
     if any(env.get(name) not in (before.get(name), os.environ.get(name)) for name in names):
-        connection.sendall(b"null\n")
         os._exit(0)
     program = os.fork()
     if program == 0:
@@ -66,8 +65,7 @@ def answer(connection: socket.socket, before: dict[str, str]) -> None:
         for number, stream in enumerate(streams):
             os.dup2(stream, number)
             os.close(stream)
-        added = {name: value for name, value in os.environ.items() if name not in before}
-        run_and_exit(request["command"], request["cwd"], added | env)
+        run_and_exit(request["command"], request["cwd"], env)
     if connection in select.select([connection, os.pidfd_open(program)], [], [])[0]:
         os.kill(program, signal.SIGKILL)  # the client was killed
         os._exit(0)
@@ -80,8 +78,7 @@ def answer(connection: socket.socket, before: dict[str, str]) -> None:
 def run(command: list[str], cwd: str, env: dict[str, str]) -> None:
     """Run a program as a new interpreter would: its arguments, folder, environment and module."""
     os.chdir(cwd)
-    os.environ.clear()
-    os.environ.update(env)
+    os.environ.update(env)  # after the variables that packages have set
     sys.stdin = open(0, encoding="utf-8", closefd=False)
     sys.stdout = open(1, "w", encoding="utf-8", closefd=False)
     sys.stderr = open(2, "w", 1, encoding="utf-8", errors="backslashreplace", closefd=False)
@@ -123,8 +120,7 @@ def run_and_exit(*program) -> None:
     os._exit(code & 0xFF)
 
 
-def main() -> None:
-    """Listen, import, and serve."""
+if __name__ == "__main__":
     address, parent = sys.argv[1], int(sys.argv[2])
     listener = socket.socket(socket.AF_UNIX)
     listener.bind(address)
@@ -136,7 +132,3 @@ def main() -> None:
     gc.collect()
     gc.freeze()  # The programs share these objects; a collection would copy their pages.
     serve(listener, parent, before)
-
-
-if __name__ == "__main__":
-    main()

@@ -34,12 +34,7 @@ def run_program(command, **options):
     """
     program, *arguments = map(str, command)
     assert program == sys.executable, program
-    options = {
-        "input": "",
-        "text": True,
-        "stdout": subprocess.PIPE,
-        "stderr": subprocess.PIPE,
-    } | options
+    options = {"capture_output": True, "text": True, "input": ""} | options
     return subprocess.run([*python(), *arguments], **options)
 
 
@@ -54,14 +49,7 @@ def python() -> list[str]:
 
 def start_server(address: Path) -> None:
     """Start the server of this run of the tests, which ends with the run."""
+    command = [sys.executable, TESTS / "fork_server.py", address, str(run_wide.process)]
+    env, stdin = run_wide.ENVIRONMENT, subprocess.DEVNULL
     with open(run_wide.folder / "programs.log", "wb") as log:
-        command = [sys.executable, str(TESTS / "fork_server.py"), str(address)]
-        subprocess.run(
-            [*command, str(run_wide.process)],
-            check=True,
-            cwd=run_wide.folder,
-            env=run_wide.ENVIRONMENT,
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-        )
+        subprocess.run(command, check=True, env=env, stdin=stdin, stdout=log, stderr=log)
