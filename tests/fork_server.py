@@ -28,10 +28,10 @@ AT_IMPORT = re.compile("CUDA|JAX_|KERAS_|LD_|MALLOC_|OMP_|PYTHON|TF_CPP|TF_ENABL
 
 
 def import_packages() -> None:
-    import tensorflow  # noqa: F401, I001
-    import tensorflow_text  # noqa: F401
     import tfk_transformer
+    from tfk_transformer.runtime_environment import load_backend
 
+    load_backend()  # TensorFlow, with the settings that the library uses
     # Apache Beam is in an environment of its own.
     for module in pkgutil.walk_packages(tfk_transformer.__path__, "tfk_transformer."):
         if ".beam" not in module.name and not module.name.endswith("__main__"):
