@@ -2,6 +2,7 @@
 TensorFlow is imported.
 """
 
+import json
 import os
 import subprocess
 import sys
@@ -10,7 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from tfk_transformer.runtime_environment import EXTRAS, usable_processors, with_install_line
+from tfk_transformer.runtime_environment import (
+    EXTRAS,
+    install_line,
+    usable_processors,
+    with_install_line,
+)
 
 ALLOWED = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
 
@@ -93,12 +99,58 @@ def test_affinity_limits_the_quota(tmp_path, monkeypatch):
 def test_missing_package_install_line():
     for name in ("tensorflow", "tensorflow.python"):
         error = with_install_line(ModuleNotFoundError(f"No module named {name!r}", name=name))
-        assert str(error) == (
-            "tensorflow is not installed. Install it with: pip install "
-            '"tfk-transformer[tensorflow]"'
-        )
+        line = f"tensorflow is not installed. Install it with: {install_line('tensorflow')}"
+        assert str(error) == line
     other = ModuleNotFoundError("No module named 'mine'", name="mine")
     assert with_install_line(other) is other
+
+
+CLONE = "file:///home/me/clone"
+COMMIT = {"vcs": "git", "requested_revision": "main", "commit_id": "0f3a"}
+
+
+@pytest.mark.parametrize(
+    ("origin", "prefix", "line"),
+    [
+        (None, "/venv", 'pip install "tfk-transformer[serve]"'),
+        (
+            {"url": CLONE, "dir_info": {}},
+            "/venv",
+            f'pip install "tfk-transformer[serve] @ {CLONE}"',
+        ),
+        (
+            {"url": CLONE, "dir_info": {"editable": True}},
+            "/venv",
+            f'pip install --editable "{CLONE}[serve]"',
+        ),
+        (
+            {"url": "https://example.org/name", "vcs_info": COMMIT},
+            "/venv",
+            'pip install "tfk-transformer[serve] @ git+https://example.org/name@0f3a"',
+        ),
+        (
+            None,
+            "/home/me/.cache/uv/archive-v0/r5Xq",
+            'uvx --from "tfk-transformer[serve]" tfk-transformer …',
+        ),
+        (
+            {"url": CLONE, "dir_info": {}},
+            r"C:\uv\cache\archive-v0\r5Xq",
+            f'uvx --from "tfk-transformer[serve] @ {CLONE}" tfk-transformer …',
+        ),
+    ],
+)
+def test_install_line_has_the_origin(tmp_path, monkeypatch, origin, prefix, line):
+    """An index leaves no file; the metadata of a build in the working directory has none either."""
+    for name in ("built", "installed"):
+        folder = tmp_path / name / "tfk_transformer-0.1.0.dist-info"
+        folder.mkdir(parents=True)
+        (folder / "METADATA").write_text("Name: tfk-transformer\nVersion: 0.1.0\n")
+    if origin is not None:
+        (folder / "direct_url.json").write_text(json.dumps(origin))
+    monkeypatch.setattr(sys, "path", [str(tmp_path / "built"), str(tmp_path / "installed")])
+    monkeypatch.setattr(sys, "prefix", prefix)
+    assert install_line("serve") == line
 
 
 def test_named_extras_have_the_package():
@@ -138,9 +190,7 @@ def test_import_error_names_extra(name):
         f"tfk_transformer import {name}"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert (
-        'Install it with: pip install "tfk-transformer[tensorflow]"' in done.stderr.splitlines()[-1]
-    )
+    assert f"Install it with: {install_line('tensorflow')}" in done.stderr.splitlines()[-1]
 
 
 def test_start_up_notes_are_dropped(tmp_path):

@@ -122,12 +122,38 @@ def _read(file: Path) -> str:
 
 
 def with_install_line(error: ImportError) -> ImportError:
-    """Return the error of a missing optional package with its `pip install` line, or the error."""
+    """Return the error of a missing optional package with the command that installs it, or the
+    error.
+    """
     package = (error.name or "").partition(".")[0]
     if package not in EXTRAS:
         return error
-    line = f'pip install "tfk-transformer[{EXTRAS[package]}]"'
+    line = install_line(EXTRAS[package])
     return ImportError(f"{package} is not installed. Install it with: {line}", name=error.name)
+
+
+def install_line(extra: str) -> str:
+    """Return the command that installs an extra from where this package came from: a clone, a
+    repository, a file, or else the package index.
+    """
+    import json
+    from importlib import metadata  # only for errors: it takes long to import
+
+    files = (
+        distribution.read_text("direct_url.json")  # PEP 610; no package of an index has it
+        for distribution in metadata.distributions(name="tfk-transformer")
+    )
+    origin = json.loads(next(filter(None, files), "{}"))
+    url = origin.get("url")
+    if vcs := origin.get("vcs_info"):
+        url = f"{vcs['vcs']}+{url}@{vcs['commit_id']}"
+    requirement = f"tfk-transformer[{extra}]" + (f" @ {url}" if url else "")
+    if re.search(r"[/\\](?:archive|environments)-v\d+[/\\]", sys.prefix):
+        # uvx runs a command in an environment of uv's cache, to which nothing can be added.
+        return f'uvx --from "{requirement}" tfk-transformer …'
+    if origin.get("dir_info", {}).get("editable"):
+        return f'pip install --editable "{url}[{extra}]"'
+    return f'pip install "{requirement}"'
 
 
 def require(module: str) -> ModuleType:
@@ -160,8 +186,8 @@ def check_tensorflow_text() -> None:
     if not has_tensorflow_text():
         raise ImportError(
             "a SavedModel needs tensorflow_text, which runs its tokenizers, and it is not "
-            'installed. Install it with: pip install "tfk-transformer[tensorflow]" (on Windows, '
-            "which has no tensorflow_text, only in WSL), or use ONNX files: export --format onnx"
+            f"installed. Install it with: {install_line('tensorflow')} (on Windows, which has no "
+            "tensorflow_text, only in WSL), or use ONNX files: export --format onnx"
         )
 
 

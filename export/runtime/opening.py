@@ -11,6 +11,7 @@ from tfk_transformer.export import file_names
 from tfk_transformer.export.to_saved_model.serving import newest_version
 from tfk_transformer.inference.base_classifier import BaseClassifier
 from tfk_transformer.inference.base_translator import BaseTranslator
+from tfk_transformer.runtime_environment import install_line
 
 if TYPE_CHECKING:
     from tfk_transformer.pipelines.text_classifier import TextClassifier
@@ -95,9 +96,7 @@ def open_bundle(path: str | PathLike[str]) -> "Translator | TextClassifier":
     except ModuleNotFoundError as error:
         if error.name not in ("keras", "tensorflow"):
             raise
-        raise ImportError(
-            'a bundle needs TensorFlow: pip install "tfk-transformer[tensorflow]"'
-        ) from None
+        raise ImportError(f"a bundle needs TensorFlow: {install_line('tensorflow')}") from None
     return (TextClassifier if reader_of(path) == CLASSIFIER else Translator).load(path)
 
 

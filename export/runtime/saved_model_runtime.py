@@ -12,7 +12,7 @@ from tfk_transformer.config.search_settings import Rules, setting_rules
 from tfk_transformer.inference.base_classifier import BaseClassifier
 from tfk_transformer.inference.base_translator import BaseTranslator
 from tfk_transformer.inference.runtime import ONE_BATCH, UNCACHED, Outputs, Workload, has_encoder
-from tfk_transformer.runtime_environment import check_process, check_tensorflow_text
+from tfk_transformer.runtime_environment import check_process, check_tensorflow_text, install_line
 from tfk_transformer.text.calibration import CONFIDENCE, Calibration
 from tfk_transformer.text.languages import Languages
 
@@ -136,9 +136,7 @@ def read_saved_model(path: str | PathLike[str]) -> Tensor:
     try:
         import tensorflow as tf
     except ImportError:
-        raise ImportError(
-            'a SavedModel needs TensorFlow: pip install "tfk-transformer[tensorflow]"'
-        ) from None
+        raise ImportError(f"a SavedModel needs TensorFlow: {install_line('tensorflow')}") from None
     check_tensorflow_text()
     import tensorflow_text  # noqa: F401 (registers the operators)
 

@@ -14,6 +14,7 @@ import pytest
 from beam_environment import PYTHON, needs_beam
 
 import tfk_transformer as tfk
+from tfk_transformer.runtime_environment import install_line
 
 MODEL = Path(__file__).parents[1] / "saved_files" / "translate.onnx"
 WORDS = [*MODEL.with_name("en.txt").read_text(encoding="utf-8").splitlines(), "", "naïve 7 🙂"]
@@ -252,13 +253,8 @@ def test_bad_arguments_fail_early(folder, tmp_path):
 
 def test_missing_beam_package_is_named():
     done = beam("--model", MODEL, "--input", "in/*.jsonl", "--output", "out", python=sys.executable)
-    assert (done.returncode, done.stderr) == (
-        1,
-        (
-            "error: apache_beam is not installed. Install it with: pip install "
-            '"tfk-transformer[beam]"\n'
-        ),
-    )
+    line = f"error: apache_beam is not installed. Install it with: {install_line('beam')}\n"
+    assert (done.returncode, done.stderr) == (1, line)
 
 
 # Starts Apache Beam several times.

@@ -18,6 +18,7 @@ import pytest
 
 from tfk_transformer.apps.cli.terminal import pace
 from tfk_transformer.formats.compression import compress, compression, open_decompressed
+from tfk_transformer.runtime_environment import install_line
 
 SAVED = Path(__file__).parents[1] / "saved_files"
 SMALL = SAVED / "translate.onnx"  # opens in a tenth of a second
@@ -264,10 +265,7 @@ def test_missing_package_fails_early(run, tmp_path, monkeypatch):
     for option in ("--input", "--output"):
         (tmp_path / "in.zst").write_bytes(b"")
         name = tmp_path / ("in.zst" if option == "--input" else "out.zst")
-        line = (
-            "error: backports is not installed. Install it with: pip install "
-            '"tfk-transformer[zstd]"\n'
-        )
+        line = f"error: backports is not installed. Install it with: {install_line('zstd')}\n"
         assert run("translate", SMALL, option, name, stdin=b"one\n") == (1, "", line)
     assert [path.name for path in tmp_path.iterdir()] == ["in.zst"]
 

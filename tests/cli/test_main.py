@@ -14,6 +14,7 @@ from tfk_transformer import __version__
 from tfk_transformer.apps.cli import main as cli
 from tfk_transformer.apps.cli.commands.export import _agreements
 from tfk_transformer.pipelines.translator import Translator
+from tfk_transformer.runtime_environment import install_line
 
 
 def test_arguments_keep_their_order(run, model):
@@ -809,14 +810,12 @@ WITHOUT_TENSORFLOW = (
         (["inspect", "{tmp}/none"], "FILE: expected a bundle .* which does not exist"),
         (
             ["translate", "{bundle}", "one"],
-            (
-                "tensorflow is not installed. Install it with: pip install "
-                '"tfk-transformer.tensorflow."'
-            ),
+            "tensorflow is not installed. Install it with: "
+            + re.escape(install_line("tensorflow")),
         ),
         (
             ["export", "{bundle}", "--out", "{tmp}/new"],
-            'tensorflow is not installed. Install it with: pip install "tfk-transformer',
+            "tensorflow is not installed. Install it with: .*tensorflow",
         ),
     ],
 )

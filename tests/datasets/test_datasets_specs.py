@@ -7,6 +7,7 @@ import pytest
 
 from tfk_transformer.datasets import load
 from tfk_transformer.datasets.pairs import spec_languages
+from tfk_transformer.runtime_environment import install_line
 
 FORMS = (
     "data: expected numbers:en-de, addition:2, files:SOURCE,TARGET, folder:DIR:de-en or "
@@ -97,10 +98,7 @@ def test_sources_need_no_tensorflow(tmp_path):
         "one hundred sixty thousand eight hundred thirty-one",
         "one",
         "xx.train.txt:1",
-        (
-            "tensorflow_datasets is not installed. Install it with: pip install "
-            '"tfk-transformer[tfds]"'
-        ),
+        f"tensorflow_datasets is not installed. Install it with: {install_line('tfds')}",
     ]
 
 

@@ -36,6 +36,7 @@ from tfk_transformer.export.to_libraries.hugging_face_files import write_marian
 from tfk_transformer.importing.model_import import import_model
 from tfk_transformer.models.transformer import Transformer
 from tfk_transformer.pipelines.translator import Translator
+from tfk_transformer.runtime_environment import install_line
 from tfk_transformer.search.search_state import Limits
 from tfk_transformer.tokenizers.subword_tokenizer import SubwordTokenizer
 
@@ -537,8 +538,5 @@ def test_missing_package_is_named_first(tmp_path):
     )
     arguments = ["export", str(tmp_path), "--out", str(tmp_path / "out"), "--format", "ctranslate2"]
     done = subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True)
-    line = (
-        "error: ctranslate2 is not installed. Install it with: pip install "
-        '"tfk-transformer[ctranslate2]"\n'
-    )
+    line = f"error: ctranslate2 is not installed. Install it with: {install_line('ctranslate2')}\n"
     assert (done.returncode, done.stdout, done.stderr) == (1, "", line)

@@ -8,11 +8,12 @@ from forked_programs import run_program
 
 import tfk_transformer as tfk
 from tfk_transformer.pipelines.text_classifier import TextClassifier
+from tfk_transformer.runtime_environment import install_line
 from tfk_transformer.tokenizers.subword_tokenizer import SubwordTokenizer
 
 MISSING = (
     "a SavedModel needs tensorflow_text, which runs its tokenizers, and it is not installed. "
-    'Install it with: pip install "tfk-transformer[tensorflow]" (on Windows, which has no '
+    f"Install it with: {install_line('tensorflow')} (on Windows, which has no "
     "tensorflow_text, only in WSL), or use ONNX files: export --format onnx"
 )
 COMMANDS = """

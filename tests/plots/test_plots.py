@@ -21,6 +21,7 @@ from tfk_transformer.models.classifier import EncoderClassifier
 from tfk_transformer.models.ensemble import Ensemble
 from tfk_transformer.models.language_model import LanguageModel
 from tfk_transformer.models.transformer import Transformer
+from tfk_transformer.runtime_environment import install_line
 from tfk_transformer.schedules import InverseSquareRoot
 
 SIZES = {"model_dim": 6, "ff_dim": 7, "num_heads": 3}
@@ -246,7 +247,7 @@ except ImportError as error:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.stdout.splitlines() == [
         "attention_page",
-        'matplotlib is not installed. Install it with: pip install "tfk-transformer[plots]"',
+        f"matplotlib is not installed. Install it with: {install_line('plots')}",
     ]
 
 

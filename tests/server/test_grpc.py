@@ -28,6 +28,7 @@ from tfk_transformer.apps.server.protocols.prediction_messages import MESSAGES, 
 from tfk_transformer.apps.server.served_model import ServedModel
 from tfk_transformer.apps.server.settings import ServerSettings
 from tfk_transformer.inference.base_classifier import BaseClassifier
+from tfk_transformer.runtime_environment import install_line
 from tfk_transformer.text.results import Classification
 
 GUIDE = Path(__file__).parents[2] / "docs" / "serving.md"
@@ -417,9 +418,7 @@ def refusal(model, *options, blocked=()):
 
 def test_missing_grpcio_is_refused(exported):
     line = refusal(exported / "translate.onnx", "--grpc-port", 0, blocked=["grpc"])
-    assert line.endswith(
-        'grpc is not installed. Install it with: pip install "tfk-transformer[grpc]"'
-    )
+    assert line.endswith(f"grpc is not installed. Install it with: {install_line('grpc')}")
 
 
 def test_used_grpc_port_is_refused(serve, exported):

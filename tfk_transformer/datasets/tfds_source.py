@@ -63,7 +63,7 @@ class TfdsSource(Source):
 
 
 def require_tfds() -> ModuleType:
-    """Import tensorflow_datasets; raise an ImportError with the `pip install` line without it."""
+    """Import tensorflow_datasets; raise an ImportError with its install command without it."""
     # TFDS 4.9 needs importlib_resources, but does not declare it (tensorflow/datasets issue 11212).
     require("importlib_resources")
     return require("tensorflow_datasets")

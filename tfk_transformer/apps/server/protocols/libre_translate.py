@@ -252,8 +252,11 @@ class _HtmlTranslator:
         self._open += len(texts)
         try:
             return await self._served.answer(request, self._translate_all(request, texts))
-        except ImportError as error:
-            raise InvalidValue(f"format: expected text, got html; {error}") from None
+        except ImportError:  # its message may contain a path of the server
+            raise InvalidValue(
+                "format: expected text, got html, which needs tfk-transformer[documents] on the "
+                "server."
+            ) from None
         except ValueError as error:
             raise InvalidValue(str(error)) from None
         finally:
