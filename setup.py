@@ -18,11 +18,13 @@ exported = [
     *(f"tfk_transformer.export.{name}" for name in find_packages("export")),
 ]
 
-# PyPI shows README.md as the description, and resolves no relative link.
+# PyPI shows README.md as the description, and resolves no relative link or image.
 description = (HERE / "README.md").read_text(encoding="utf-8")
 urls = {}
 if repository := os.environ.get("REPOSITORY"):
     files = f"{repository}/blob/v{version}"
+    pictures = f"{repository}/raw/v{version}"
+    description = re.sub(r"(!\[[^]]*\]\()(?!\w+:)", rf"\g<1>{pictures}/", description)
     description = re.sub(r"\]\((?!\w+:|#)", f"]({files}/", description)
     urls = {
         "Source": repository,

@@ -61,7 +61,7 @@ def add_root_page(app, docname: str, source: list[str]) -> None:
     if docname in ROOT_PAGES:
         source[0] = f"{from_the_root(ROOT_PAGES[docname])}\n\n{source[0]}"
     for page, file in ROOT_PAGES.items():
-        source[0] = source[0].replace(f"](../{file})", f"]({page}.md)")
+        source[0] = source[0].replace(f"](../{file}", f"]({page}.md")
     source[0] = re.sub(
         r"\]\((\.\./(?:benchmarks|locks)/[\w-]+\.md)(?:#[\w-]+)?\)", r"](path:\1)", source[0]
     )

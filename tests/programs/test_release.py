@@ -276,6 +276,7 @@ def test_description_on_pypi_has_absolute_links(tmp_path):
     version = described["Version"]
     links = re.findall(r"\]\(([^)#]+)", described.get_payload())
     assert f"{ADDRESS}/blob/v{version}/docs/start.md" in links
+    assert f"{ADDRESS}/raw/v{version}/docs/_static/web-page.png" in links
     assert [link for link in links if not link.startswith("https://")] == []
     assert f"Source, {ADDRESS}" in described.get_all("Project-URL")
 

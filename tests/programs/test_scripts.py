@@ -76,11 +76,11 @@ def test_keras_fit_saves_bundle(tmp_path):
 # Trains for 100 steps of 2,048 tokens, and exports.
 @pytest.mark.long
 def test_readme_python_runs(tmp_path):
-    """Its one Python example, word for word except for the length of the training: from text pairs
-    to a file that translates.
+    """Its example of `fit`, word for word except for the length of the training: from text pairs to
+    a file that translates.
     """
     (code,) = re.findall(
-        r"```python\n(.*?)```",
+        r"```python\n(import keras\n.*?)```",
         (SCRIPTS.parent / "README.md").read_text(encoding="utf-8"),
         re.DOTALL,
     )
@@ -90,8 +90,8 @@ def test_readme_python_runs(tmp_path):
         code.replace("epochs=6", "epochs=1, steps_per_epoch=100"), encoding="utf-8"
     )
     output = run(tmp_path / "readme.py", cwd=tmp_path)
-    assert (tmp_path / "numbers" / "config.json").is_file()
-    assert (tmp_path / "numbers-files" / "translate.onnx").is_file()
+    assert (tmp_path / "fitted" / "config.json").is_file()
+    assert (tmp_path / "fitted-files" / "translate.onnx").is_file()
     # After 100 steps a translation is poor, on some processors even empty; the file's is the
     # model's all the same.
     by_the_file, by_the_model = output.split("\n")[-3:-1]
