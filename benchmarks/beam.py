@@ -9,33 +9,77 @@ and texts a processor-second, in which the processors of all workers count. With
 model is the small one of the tests.
 """
 
-import argparse
 import itertools
 import json
-import os
 import statistics
-import subprocess
 import sys
 import tempfile
-import time
+from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+
+from harness import arguments_parser, ratio_to_best, report, run_command, seconds_of, take_turns
 
 SAVED = Path(__file__).parents[1] / "tests" / "saved_files"
-WORKERS = ["--direct_running_mode", "multi_processing", "--direct_num_workers"]
 ALONE = """
 import json, sys
 from tfk_transformer.export.runtime.onnx_runtime import OnnxTranslator
 texts = [json.loads(line)["text"] for line in open(sys.argv[2], encoding="utf-8")]
-OnnxTranslator(sys.argv[1], threads=int(sys.argv[3])).translate(texts, beam_size=int(sys.argv[4]))
+OnnxTranslator(sys.argv[1], threads=1).translate(texts, beam_size=int(sys.argv[3]))
 """
+ONE_WORKER = "Beam, 1 worker"
+WORKERS = {
+    ONE_WORKER: ["1"],
+    "Beam, 2 workers": ["2"],
+    "Beam, 2 workers, one model": ["2", "--share-model"],
+}
 
 
-class Cost(NamedTuple):
-    """What a run took."""
+def main() -> None:
+    """Measure and print a table."""
+    parser = arguments_parser(__doc__)
+    add = parser.add_argument
+    add("--model", type=Path, default=SAVED / "translate.onnx")
+    add("--input", type=Path, default=SAVED / "en.txt", help="a file with one text per line")
+    add("--texts", type=int, default=20_000)
+    add("--times", type=int, default=3)
+    add("--beam-size", type=int, default=1)
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        texts = Path(folder) / "texts.jsonl"
+        write_texts(texts, options.input, options.texts)
+        answers = take_turns(commands(options, texts), options.times)
+    seconds, used = seconds_of(answers), seconds_of(answers, "processor_seconds")
+    heading = ["run", "seconds", "texts/s", "ratio to 1 worker", "processor-seconds"]
+    table = [[*heading, "texts/processor-second"]]
+    for name in answers:
+        clock, processors = statistics.median(seconds[name]), statistics.median(used[name])
+        table.append(
+            [
+                name,
+                f"{clock:.1f}",
+                f"{options.texts / clock:,.0f}",
+                f"{ratio_to_best(seconds, name, [ONE_WORKER]):.2f}",
+                f"{processors:.1f}",
+                f"{options.texts / processors:,.0f}",
+            ]
+        )
+    report([f"{options.texts:,} texts, median of {options.times}."], [table], options.markdown)
 
-    seconds: float
-    processor_seconds: float  # of the process and all processes that it started
+
+def commands(options, texts: Path) -> dict[str, partial]:
+    """Return the commands to compare, by name; each run writes to a new folder."""
+    numbers = itertools.count()
+    beam = [sys.executable, "-m", "tfk_transformer.beam", "--model", options.model]
+    beam += ["--input", texts, "--beam-size", options.beam_size]
+    beam += ["--direct_running_mode", "multi_processing", "--direct_num_workers"]
+
+    def run_beam(workers):
+        output = texts.with_name(f"out-{next(numbers)}")
+        return run_command([*beam, *workers, "--output", output])
+
+    alone = [sys.executable, "-c", ALONE, options.model, texts, options.beam_size]
+    runs = {name: partial(run_beam, workers) for name, workers in WORKERS.items()}
+    return {**runs, "OnnxTranslator, 1 thread": partial(run_command, alone)}
 
 
 def write_texts(path: Path, source: Path, count: int) -> None:
@@ -44,79 +88,6 @@ def write_texts(path: Path, source: Path, count: int) -> None:
     with path.open("w", encoding="utf-8") as file:
         for number, text in enumerate(itertools.islice(itertools.cycle(lines), count)):
             print(json.dumps({"id": number, "text": text}, ensure_ascii=False), file=file)
-
-
-def measured(command: list[str]) -> Cost:
-    """Run a command and return what it took."""
-    begun = time.perf_counter()
-    process = subprocess.Popen(command, stderr=subprocess.PIPE)
-    errors = process.stderr.read()
-    _, status, usage = os.wait4(process.pid, 0)
-    if status:
-        sys.exit(errors.decode())
-    return Cost(time.perf_counter() - begun, usage.ru_utime + usage.ru_stime)
-
-
-def commands(given: argparse.Namespace, texts: Path, output: Path) -> dict[str, list[str]]:
-    """Return the commands to compare, by name."""
-    files = [
-        "--model",
-        str(given.model),
-        "--input",
-        str(texts),
-        "--output",
-        str(output),
-        "--beam-size",
-        str(given.beam_size),
-    ]
-    beam = [sys.executable, "-m", "tfk_transformer.beam", *files]
-    alone = [sys.executable, "-c", ALONE, str(given.model), str(texts)]
-    return {
-        "Beam, 1 worker": [*beam, *WORKERS, "1"],
-        "Beam, 2 workers": [*beam, *WORKERS, "2"],
-        "Beam, 2 workers, one model": [*beam, *WORKERS, "2", "--share-model"],
-        "OnnxTranslator, 1 thread": [*alone, "1", str(given.beam_size)],
-    }
-
-
-def main() -> None:
-    """Measure and print a table."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--model", type=Path, default=SAVED / "translate.onnx")
-    parser.add_argument(
-        "--input", type=Path, default=SAVED / "en.txt", help="a file with one text per line"
-    )
-    parser.add_argument("--texts", type=int, default=20_000)
-    parser.add_argument("--times", type=int, default=3)
-    parser.add_argument("--beam-size", type=int, default=1)
-    given = parser.parse_args()
-    costs: dict[str, list[Cost]] = {}
-    with tempfile.TemporaryDirectory() as name:
-        texts = Path(name) / "texts.jsonl"
-        write_texts(texts, given.input, given.texts)
-        for time_ in range(given.times):
-            for what, command in commands(given, texts, Path(name) / f"out-{time_}").items():
-                if "Beam" in what:
-                    command[command.index("--output") + 1] += what.replace(" ", "")
-                costs.setdefault(what, []).append(measured(command))
-    print(
-        "| run | seconds | texts/s | ratio to 1 worker | processor-seconds | "
-        "texts/processor-second |"
-    )
-    print("| --- | --- | --- | --- | --- | --- |")
-    for what, found in costs.items():
-        seconds, used = (statistics.median(each[place] for each in found) for place in (0, 1))
-        ratios = [
-            first.seconds / each.seconds
-            for first, each in zip(costs["Beam, 1 worker"], found, strict=True)
-        ]
-        rates = (
-            f"{given.texts / seconds:,.0f} | {statistics.median(ratios):.2f} | {used:.1f} | "
-            f"{given.texts / used:,.0f}"
-        )
-        print(f"| {what} | {seconds:.1f} | {rates} |")
 
 
 if __name__ == "__main__":

@@ -8,13 +8,12 @@ paragraphs of ten texts, whose sentences have to be found. The translation of a 
 in the document in place of it.
 """
 
+from argparse import Namespace
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
 
 import sacrebleu
-import typer
-from engines.report import print_tables, processor
+from harness import arguments_parser, processor, report
 
 import tfk_transformer
 from tfk_transformer import datasets
@@ -22,6 +21,7 @@ from tfk_transformer.inference.base_translator import BaseTranslator
 from tfk_transformer.text.results import DocumentSentence
 
 PARAGRAPH = 10  # texts
+PARAGRAPHS = f"paragraphs of {PARAGRAPH}"
 
 
 def pieces(texts: Sequence[str], lines: bool) -> tuple[str, list[int]]:
@@ -52,70 +52,49 @@ def translations(
 
 
 def as_documents(
-    model: BaseTranslator,
-    texts: Sequence[str],
-    size: int,
-    language: str,
-    beam_size: int,
-    lines: bool,
+    model: BaseTranslator, texts: Sequence[str], size: int, lines: bool, options: Namespace
 ) -> tuple[list[str], int]:
     """Return the translation of each text, and how many sentences go beyond the end of a text."""
     found, beyond = [], 0
+    settings = {"language": options.language, "beam_size": options.beam_size}
     for first in range(0, len(texts), size):
         document, starts = pieces(texts[first : first + size], lines)
-        translated = model.translate_document(
-            document, language=language, lines=lines, beam_size=beam_size
-        )
+        translated = model.translate_document(document, lines=lines, **settings)
         parts, count = translations(translated.sentences, starts)
         found, beyond = found + parts, beyond + count
     return found, beyond
 
 
-def main(
-    path: Annotated[
-        Path, typer.Argument(metavar="MODEL", help="a bundle, a SavedModel or an ONNX file")
-    ],
-    data: Annotated[str, typer.Option(help="the pairs of texts")],
-    language: Annotated[str, typer.Option(help="language of the source texts")] = "en",
-    documents: Annotated[
-        int, typer.Option(min=1, help="how many documents the test split makes")
-    ] = 10,
-    beam_size: Annotated[int, typer.Option(min=1)] = 4,
-) -> None:
+def main() -> None:
     """Print a row for the sentences and for each kind of document."""
-    source = datasets.load(data)
-    texts, references = zip(
-        *((pair.source.strip(), pair.target) for pair in source.pairs("test")), strict=True
-    )
-    model = tfk_transformer.load(path)
-    size = -(-len(texts) // documents)
-    alone = [one.text for one in model.translate(list(texts), beam_size=beam_size)]
+    parser = arguments_parser(__doc__)
+    add = parser.add_argument
+    add("model", type=Path, help="a bundle, a SavedModel or an ONNX file")
+    add("--data", required=True, help="its split 'test' is translated")
+    add("--language", default="en", help="of the source texts (en)")
+    add("--documents", type=int, default=10, help="how many documents the split makes (10)")
+    add("--beam-size", type=int, default=4)
+    options = parser.parse_args()
+    pairs = list(datasets.load(options.data).pairs("test"))
+    texts, references = [pair.source.strip() for pair in pairs], [pair.target for pair in pairs]
+    model = tfk_transformer.load(options.model)
+    size = -(-len(texts) // options.documents)
+    alone = [one.text for one in model.translate(texts, beam_size=options.beam_size)]
     table = [["texts", "BLEU", "same as alone", "sentences beyond a text"]]
-    for name, lines in (
-        ("alone", None),
-        ("one per line", True),
-        (f"paragraphs of {PARAGRAPH}", False),
-    ):
-        found, beyond = (
-            (alone, 0)
-            if lines is None
-            else as_documents(model, texts, size, language, beam_size, lines)
-        )
-        bleu = sacrebleu.corpus_bleu(found, [list(references)]).score
-        table.append(
-            [
-                name,
-                f"{bleu:.2f}",
-                f"{sum(map(str.__eq__, found, alone))} of {len(texts)}",
-                str(beyond),
-            ]
-        )
+    for name, lines in (("alone", None), ("one per line", True), (PARAGRAPHS, False)):
+        found, beyond = (alone, 0)
+        if lines is not None:
+            found, beyond = as_documents(model, texts, size, lines, options)
+        bleu = sacrebleu.corpus_bleu(found, [references]).score
+        same = sum(map(str.__eq__, found, alone))
+        table.append([name, f"{bleu:.2f}", f"{same} of {len(texts)}", str(beyond)])
     conditions = [
         f"Processor: {processor()}.",
-        f"{len(texts)} texts in {documents} documents, beam size {beam_size}, {path.name}.",
+        f"{len(texts)} texts in {options.documents} documents, beam size {options.beam_size}, "
+        f"{options.model.name}.",
     ]
-    print_tables(conditions, (table,))
+    report(conditions, [table], options.markdown)
 
 
 if __name__ == "__main__":
-    typer.run(main)
+    main()

@@ -1,18 +1,28 @@
-"""Compare an exported model of Firefox with Bergamot, the engine of Firefox, on the same weights.
+"""Compare an exported model of Firefox with Bergamot, Firefox's engine, on the same weights.
 
 python benchmarks/firefox_engine.py FOLDER FILE TEXTS --bergamot-python PATH [--references FILE]
 
-FOLDER contains the unpacked files of a model, and FILE is `translate.int8.onnx` of its export. Each
-engine has its own process and one thread, and translates from texts to texts. Figures are source
-words per second of processor time, which other programs hardly change.
+FOLDER has the unpacked files of a model, and FILE is `translate.int8.onnx` of its export. Each
+engine has its own process and one thread. Figures are source words per second of processor time,
+from texts to texts. `pip install bergamot==0.4.5` requires Python 3.10 or earlier.
 """
 
-import argparse
 import statistics
+from functools import partial
 from pathlib import Path
 
-from engines.process import EngineSpec, RunningEngine
-from engines.report import print_tables, processor, write_markdown
+from harness import (
+    EngineSpec,
+    arguments_parser,
+    megabytes,
+    processor,
+    ratio_to_best,
+    report,
+    seconds_of,
+    share_of_equal,
+    started,
+    take_turns,
+)
 from sacrebleu.metrics import BLEU
 
 # Marian's names of its int8 products: scales of the activations from the file, or of each batch.
@@ -21,143 +31,95 @@ PRECISIONS = {
     "Bergamot, scales of the batch": "int8shift",
 }
 ONNX = "ONNX int8"
-LAYOUTS = {"one by one": True, "all at once": False}
-
-
-class TextEngine(RunningEngine):
-    """An engine that translates texts in a process of its own."""
-
-    worker = "engines.texts"
+GROUPS = {"one by one": 1, "all at once": None}
 
 
 def main() -> None:
     """Run the benchmark."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("file", type=Path)
-    parser.add_argument("texts", type=Path, help="sentences, one per line")
-    parser.add_argument("--bergamot-python", type=Path, required=True, metavar="PATH")
-    parser.add_argument("--shortlist", default="", metavar="NAME", help="a file in FOLDER")
-    parser.add_argument("--references", type=Path, metavar="FILE")
-    parser.add_argument("--sentences", type=int, help="only the first ones")
-    parser.add_argument(
-        "--length-factors",
-        nargs=2,
-        default=("2", "2"),
-        metavar=("X", "Y"),
-        help="X times the source's tokens limit Bergamot's translations, and Y times plus ten this "
-        "library's (2 and 2)",
-    )
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--markdown", type=Path, metavar="FILE")
+    parser = arguments_parser(__doc__)
+    add = parser.add_argument
+    add("folder", type=Path)
+    add("file", type=Path)
+    add("texts", type=Path, help="sentences, one per line")
+    add("--bergamot-python", type=Path, required=True, metavar="PATH")
+    add("--shortlist", default="", metavar="NAME", help="a file in FOLDER")
+    add("--references", type=Path, metavar="FILE")
+    add("--length-factor", type=float, default=2.0, help="limit of tokens, by the source's (2)")
+    add("--rounds", type=int, default=5)
     options = parser.parse_args()
-    texts = options.texts.read_text(encoding="utf-8").splitlines()[: options.sentences]
-    engines = [TextEngine(spec, threads=1) for spec in specs(options)]
-    try:
-        translations, seconds = measured(engines, texts, options.rounds)
-    finally:
-        for engine in engines:
-            engine.close()
+    texts = options.texts.read_text(encoding="utf-8").splitlines()
     words = sum(len(text.split()) for text in texts)
+    speeds, equal = {name: [name] for name in (*PRECISIONS, ONNX)}, {}
+    with started(specs(options)) as engines:
+        for group_size in GROUPS.values():
+            runs = {
+                engine.spec.name: partial(
+                    engine.ask, texts=texts, group_size=group_size, **settings_of(engine, options)
+                )
+                for engine in engines
+            }
+            answers = take_turns(runs, options.rounds, warm_up=True)
+            seconds = seconds_of(answers, "processor_seconds")
+            for name, given in seconds.items():
+                ratio = ratio_to_best(seconds, name, list(PRECISIONS))
+                speeds[name].append(f"{words / statistics.median(given):,.0f} ({ratio:.2f} ×)")
+            equal[group_size] = {n: texts_of(n, given[-1].result) for n, given in answers.items()}
+        needs = needs_table(engines, equal, options)
     conditions = [
         f"{len(texts):,} sentences, {words:,} words, one thread; medians of {options.rounds} "
-        "interleaved rounds, and in brackets the median ratio to the faster Bergamot.",
+        "interleaved rounds, and the median ratio to the faster Bergamot.",
         f"Processor: {processor()}.",
     ]
-    tables = speed_table(seconds, words), other_table(engines, translations, options)
-    print_tables(conditions, tables)
-    if options.markdown:
-        write_markdown(options.markdown, conditions, tables)
+    tables = [["words per second", *GROUPS], *speeds.values()], needs
+    report(conditions, tables, options.markdown)
 
 
 def specs(options) -> list[EngineSpec]:
     """Return the engines to compare."""
-    return [
-        *(
-            EngineSpec(
-                name,
-                "bergamot_model",
-                options.folder,
-                (options.length_factors[0], precision, options.shortlist),
-                str(options.bergamot_python.absolute()),
-            )
-            for name, precision in PRECISIONS.items()
-        ),
-        EngineSpec(ONNX, "onnx_text", options.file, (options.length_factors[1],)),
+    python = str(options.bergamot_python.absolute())
+    common = options.length_factor, options.shortlist
+    bergamot = [
+        EngineSpec(
+            name, "engines.bergamot_model", (str(options.folder), precision, *common), 1, python
+        )
+        for name, precision in PRECISIONS.items()
     ]
+    return [*bergamot, EngineSpec(ONNX, "engines.any_model", (str(options.file),))]
 
 
-def measured(engines: list[TextEngine], texts: list[str], rounds: int) -> tuple[dict, dict]:
-    """Return the translations and the seconds of the rounds, by engine and layout.
-
-    The first round is not counted: it loads models and makes buffers.
-    """
-    translations = {}
-    seconds = {}
-    for number in range(rounds + 1):
-        for layout, one_by_one in LAYOUTS.items():
-            for engine in engines:
-                answer = engine.ask(texts=texts, one_by_one=one_by_one)
-                translations[engine.spec.name, layout] = answer["texts"]
-                if number:
-                    seconds.setdefault((engine.spec.name, layout), []).append(answer["seconds"])
-    return translations, seconds
+def settings_of(engine, options) -> dict[str, float]:
+    """Return the settings of a request; Bergamot has them from the start."""
+    return {"max_length_factor": options.length_factor} if engine.spec.name == ONNX else {}
 
 
-def speed_table(seconds: dict, words: int) -> list[list[str]]:
-    """Return words per second, and ratios to the faster Bergamot."""
-    rows = [["words per second", *LAYOUTS]]
-    for name in (*PRECISIONS, ONNX):
-        row = [name]
-        for layout in LAYOUTS:
-            spent = seconds[name, layout]
-            peers = [seconds[peer, layout] for peer in PRECISIONS]
-            peer = min(peers, key=statistics.median)
-            ratio = statistics.median(a / b for a, b in zip(peer, spent, strict=True))
-            row.append(f"{words / statistics.median(spent):,.0f} ({ratio:.2f} ×)")
-        rows.append(row)
-    return rows
+def texts_of(name: str, result: list) -> list[str]:
+    """Return the best translations."""
+    return [hypotheses[0][0] for hypotheses in result] if name == ONNX else result
 
 
-def other_table(engines: list[TextEngine], translations: dict, options) -> list[list[str]]:
+def needs_table(engines, translations: dict, options) -> list[list[str]]:
     """Return memory, sizes, shares of equal translations and BLEU."""
-    single, together = LAYOUTS
-    first = translations[next(iter(PRECISIONS)), single]
-    heading = ["engine", "version", "peak MB", "files MB", "as the first", "as one by one"]
-    rows = [[*heading, "BLEU"] if options.references else heading]
+    single, together = translations.values()
+    first = next(iter(single.values()))
+    rows = [["engine", "version", "peak MB", "MB", "as the first", "as one by one", "BLEU"]]
     for engine in engines:
         name = engine.spec.name
-        row = [
-            name,
-            engine.loaded["version"],
-            f"{engine.peak_megabytes:.0f}",
-            f"{megabytes(engine.spec, options.shortlist):.1f}",
-            f"{equal_share(translations[name, single], first):.1%}",
-            f"{equal_share(translations[name, together], translations[name, single]):.1%}",
-        ]
+        bleu = ""
         if options.references:
             references = options.references.read_text(encoding="utf-8").splitlines()
-            texts = translations[name, together]
-            row.append(f"{BLEU().corpus_score(texts, [references[: len(texts)]]).score:.2f}")
-        rows.append(row)
+            bleu = f"{BLEU().corpus_score(together[name], [references]).score:.2f}"
+        rows.append(
+            [
+                name,
+                engine.version,
+                f"{engine.peak_megabytes:.0f}",
+                f"{megabytes(Path(engine.spec.arguments[0])):.1f}",
+                f"{share_of_equal(single[name], first):.1%}",
+                f"{share_of_equal(together[name], single[name]):.1%}",
+                bleu,
+            ]
+        )
     return rows
-
-
-def megabytes(spec: EngineSpec, shortlist: str) -> float:
-    """Return the size of the files that an engine reads."""
-    if spec.path.is_file():
-        return spec.megabytes()
-    names = {path for pattern in ("model*.bin", "*.spm") for path in spec.path.glob(pattern)}
-    if shortlist:
-        names.add(spec.path / shortlist)
-    return sum(path.stat().st_size for path in names) / 1e6
-
-
-def equal_share(translations: list[str], expected: list[str]) -> float:
-    """Return the share of equal texts."""
-    return sum(a == b for a, b in zip(translations, expected, strict=True)) / len(expected)
 
 
 if __name__ == "__main__":

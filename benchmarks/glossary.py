@@ -8,15 +8,14 @@ The glossary is drawn from the test split: pairs of words that occur together in
 have the first.
 """
 
+import sys
 import time
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated
 
 import sacrebleu
-import typer
-from engines.report import print_tables, processor
+from harness import arguments_parser, processor, report
 
 import tfk_transformer
 from tfk_transformer import Glossary, datasets
@@ -32,8 +31,8 @@ def words_of(text: str) -> set[str]:
 
 
 def dice(pairs: Iterable[tuple[str, str]], wanted: set[str]) -> dict[str, Counter[str]]:
-    """Return the Dice coefficient of each of the `wanted` source words with the target words beside
-    it.
+    """Return the Dice coefficient of each of the `wanted` source words with the target words next
+    to it.
     """
     sources: Counter[str] = Counter()
     targets: Counter[str] = Counter()
@@ -67,60 +66,50 @@ def drawn_glossary(train: Iterable[tuple[str, str]], test: list[tuple[str, str]]
     return Glossary(terms)
 
 
-def main(
-    models: Annotated[list[Path], typer.Argument(help="bundles, SavedModels or ONNX files")],
-    data: Annotated[str, typer.Option(help="the pairs of texts")],
-    beam_size: Annotated[int, typer.Option(min=1)] = 4,
-    sentences: Annotated[int, typer.Option(min=1, help="of the test split")] = 1000,
-) -> None:
+def main() -> None:
     """Print a row for each model without and with the glossary."""
-    source = datasets.load(data)
+    parser = arguments_parser(__doc__)
+    add = parser.add_argument
+    add("models", type=Path, nargs="+", help="bundles, SavedModels or ONNX files")
+    add("--data", required=True, help="the pairs of texts")
+    add("--beam-size", type=int, default=4)
+    add("--sentences", type=int, default=1000, help="of the test split")
+    options = parser.parse_args()
+    source = datasets.load(options.data)
     train, test = (
         [(pair.source, pair.target) for pair in source.pairs(split)] for split in ("train", "test")
     )
-    test = test[:sentences]
+    test = test[: options.sentences]
     glossary = drawn_glossary(train, test)
-    texts, references = zip(*test, strict=True)
-    wanted = [glossary.found_in(text) for text in texts]
-    count = sum(map(len, wanted))
+    texts, references = [source for source, _ in test], [target for _, target in test]
+    terms = [glossary.found_in(text) for text in texts]
+    count = sum(map(len, terms))
     if not count:
-        raise typer.BadParameter(
-            "expected pairs of texts whose words have translations of their own, found none in "
-            f"{data}."
-        )
+        sys.exit(f"glossary.py: expected words of {options.data} with one translation, found none")
     table, outputs = [["model", "glossary", "terms kept", "BLEU", "seconds"]], []
-    for path in models:
+    for path in options.models:
         model = tfk_transformer.load(path)
         # The first calls trace or plan.
-        model.translate(texts[:8], beam_size=beam_size, glossary=glossary)
+        model.translate(texts[:8], beam_size=options.beam_size, glossary=glossary)
         for name, given in (("without", None), ("with", glossary)):
-            started = time.perf_counter()
-            found = [
-                one.text for one in model.translate(texts, beam_size=beam_size, glossary=given)
-            ]
-            seconds = time.perf_counter() - started
-            kept = (
-                1
-                - sum(
-                    len(missing_terms(terms, text))
-                    for terms, text in zip(wanted, found, strict=True)
-                )
-                / count
-            )
-            bleu = sacrebleu.corpus_bleu(found, [list(references)]).score
-            table.append([path.name, name, f"{kept:.1%}", f"{bleu:.2f}", f"{seconds:.1f}"])
+            begun = time.perf_counter()
+            translations = model.translate(texts, beam_size=options.beam_size, glossary=given)
+            seconds = time.perf_counter() - begun
+            found = [one.text for one in translations]
+            lost = sum(len(missing_terms(*item)) for item in zip(terms, found, strict=True))
+            bleu = sacrebleu.corpus_bleu(found, [references]).score
+            kept = f"{1 - lost / count:.1%}"
+            table.append([path.name, name, kept, f"{bleu:.2f}", f"{seconds:.1f}"])
             outputs.append((name, found))
     same = all(found == outputs[place % 2][1] for place, (_, found) in enumerate(outputs))
     conditions = [
         f"Processor: {processor()}.",
-        (
-            f"{len(texts)} sentences; {len(glossary.terms)} terms, {count} times in "
-            f"{sum(map(bool, wanted))} sentences; beam size {beam_size}."
-        ),
+        f"{len(texts)} sentences; {len(glossary.terms)} terms, {count} times in "
+        f"{sum(map(bool, terms))} sentences; beam size {options.beam_size}.",
         f"The models give {'the same' if same else 'different'} translations.",
     ]
-    print_tables(conditions, (table,))
+    report(conditions, [table], options.markdown)
 
 
 if __name__ == "__main__":
-    typer.run(main)
+    main()

@@ -5,21 +5,17 @@ python benchmarks/imported_model.py OUT [--format FORMAT …] [--shortlist]
 
 OUT takes the folder (random weights: 6 + 6 layers, width 512, feed-forward 2,048, a joint
 vocabulary of 58,101), the bundle and the export. `python benchmarks/decoding.py OUT/bundle
---forced` then compares its decoding speed with CTranslate2's.
+OUT/files --random 24` then compares its decoding speed with CTranslate2's.
 """
 
-import argparse
 import json
-import os
-import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import safetensors.numpy
-from engines.report import print_tables, processor
+from harness import arguments_parser, megabytes, processor, report, run_command
 from sentencepiece.sentencepiece_model_pb2 import ModelProto
 
 FORMATS = ("saved_model", "onnx", "onnx_steps", "onnx_int8")
@@ -52,79 +48,43 @@ CONFIG = {
 
 def main() -> None:
     """Run the benchmark."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument(
-        "out", type=Path, help="new folder for the model, its bundle and its export"
-    )
-    parser.add_argument("--format", action="append", choices=FORMATS, help="by default all")
-    parser.add_argument(
-        "--shortlist",
-        action="store_true",
-        help="also export onnx and onnx_int8 with one, of made-up pairs",
-    )
+    parser = arguments_parser(__doc__)
+    add = parser.add_argument
+    add("out", type=Path, help="new folder for the model, its bundle and its export")
+    add("--format", action="append", choices=FORMATS, help="by default all")
+    add("--shortlist", action="store_true", help="also export ONNX files with one")
     options = parser.parse_args()
     folder, bundle, files, short = (
         options.out / name for name in ("folder", "bundle", "files", "shortlist")
     )
     write_folder(folder)
-    formats = [argument for name in options.format or FORMATS for argument in ("--format", name)]
+    formats = [part for name in options.format or FORMATS for part in ("--format", name)]
     rows = [
         ["step", "seconds", "processor seconds", "peak MB"],
         measured("import", folder, "--out", bundle),
         measured("export", bundle, "--out", files, *formats),
     ]
     if options.shortlist:
-        pairs = write_pairs(options.out)
-        rows.append(
-            measured(
-                "export",
-                bundle,
-                "--out",
-                short,
-                "--format",
-                "onnx",
-                "--format",
-                "onnx_int8",
-                "--shortlist",
-                pairs,
-            )
-        )
+        onnx = [
+            "--format",
+            "onnx",
+            "--format",
+            "onnx_int8",
+            "--shortlist",
+            write_pairs(options.out),
+        ]
+        rows.append(measured("export", bundle, "--out", short, *onnx))
     written = [path for made in (files, short) if made.exists() for path in sorted(made.iterdir())]
-    sizes = [
-        ["file", "MB"],
-        *(
-            [str(path.relative_to(options.out)), f"{size(path):.1f}"]
-            for path in (folder, bundle, *written)
-        ),
-    ]
-    print_tables([f"Processor: {processor()}."], (rows, sizes))
+    paths = (folder, bundle, *written)
+    sizes = [[str(path.relative_to(options.out)), f"{megabytes(path):.1f}"] for path in paths]
+    report([f"Processor: {processor()}."], (rows, [["file", "MB"], *sizes]), options.markdown)
 
 
 def measured(command: str, *arguments: str | Path) -> list[str]:
-    """Run a command of `tfk-transformer` in a process of its own, and return its row."""
-    started = time.perf_counter()
-    process = subprocess.Popen(
-        [sys.executable, "-m", "tfk_transformer", command, *map(str, arguments)],
-        stdout=subprocess.DEVNULL,
-    )
-    _, status, usage = os.wait4(process.pid, 0)
-    if status:
-        sys.exit(f"imported_model.py: {command} failed")
-    seconds = time.perf_counter() - started
-    return [
-        command,
-        f"{seconds:.0f}",
-        f"{usage.ru_utime + usage.ru_stime:.0f}",
-        f"{usage.ru_maxrss / 1024:,.0f}",
-    ]
-
-
-def size(path: Path) -> float:
-    """Return the megabytes of a file, or of all files below a folder."""
-    files = [path] if path.is_file() else [file for file in path.rglob("*") if file.is_file()]
-    return sum(file.stat().st_size for file in files) / 1e6
+    """Run a command of `tfk-transformer`, and return its row."""
+    answer = run_command([sys.executable, "-m", "tfk_transformer", command, *arguments])
+    figures = (answer.seconds, answer.processor_seconds, answer.peak_megabytes)
+    return [command, *(f"{figure:,.0f}" for figure in figures)]
 
 
 def write_folder(folder: Path) -> None:

@@ -8,71 +8,48 @@ of TensorFlow.
 """
 
 import random
-import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated
 
-import typer
-from engines.report import print_tables, processor
+from harness import arguments_parser, processor, report, run_command
 
 from tfk_transformer.datasets.numbers import LIMIT, numbers_by_split, spell
 from tfk_transformer.datasets.pairs import Pair
 from tfk_transformer.runtime_environment import load_tensorflow
 
 RECIPE = Path(__file__).parents[1] / "recipes" / "numbers.toml"
+# What people type, what no model is trained on, and numbers of which nearly all have six digits.
+NUMBERS = {
+    "0 to 99": range(100),
+    "0 to 999": range(1_000),
+    "test split": numbers_by_split()["test"],
+    "drawn uniformly": random.Random(0).sample(range(LIMIT), 1_000),
+}
 
 
-def sets_of_numbers() -> dict[str, Iterable[int]]:
-    """Return what is translated: what people type, what nobody trained on, and numbers of which
-    nearly all have six digits.
-    """
-    return {
-        "0 to 99": range(100),
-        "0 to 999": range(1_000),
-        "test split": numbers_by_split()["test"],
-        "drawn uniformly": random.Random(0).sample(range(LIMIT), 1_000),
-    }
-
-
-def main(
-    seeds: Annotated[int, typer.Option(min=1, help="number of training runs")] = 5,
-    recipe: Annotated[Path, typer.Option(exists=True, dir_okay=False, help="recipe file")] = RECIPE,
-) -> None:
+def main() -> None:
     """Print a row for each seed."""
+    parser = arguments_parser(__doc__)
+    parser.add_argument("--seeds", type=int, default=5, help="number of training runs (5)")
+    parser.add_argument("--recipe", type=Path, default=RECIPE)
+    options = parser.parse_args()
     load_tensorflow()
     from tfk_transformer import Recipe, Translator
 
-    values = Recipe.read(recipe)
-    table = [["seed", "training", *sets_of_numbers()]]
-    for seed in range(seeds):
+    recipe = Recipe.read(options.recipe)
+    table = [["seed", "training", *NUMBERS]]
+    for seed in range(options.seeds):
         with tempfile.TemporaryDirectory() as folder:
-            command = [
-                sys.executable,
-                "-m",
-                "tfk_transformer",
-                "train",
-                recipe,
-                "--seed",
-                str(seed),
-                "--quiet",
-            ]
-            started = time.perf_counter()
-            subprocess.run([*command, "--out", f"{folder}/bundle"], check=True)
-            seconds = time.perf_counter() - started
+            train = [sys.executable, "-m", "tfk_transformer", "train", options.recipe, "--quiet"]
+            answer = run_command([*train, "--seed", seed, "--out", f"{folder}/bundle"])
             translator = Translator.load(f"{folder}/bundle")
-        table.append(
-            [
-                str(seed),
-                f"{seconds:.0f} s",
-                *(exact_match(translator, numbers) for numbers in sets_of_numbers().values()),
-            ]
-        )
+        matches = [exact_match(translator, numbers) for numbers in NUMBERS.values()]
+        table.append([str(seed), f"{answer.seconds:.0f} s", *matches])
         print(" ".join(table[-1]), flush=True)
-    print_tables([f"{values.data}, {values.epochs} epochs. Processor: {processor()}."], [table])
+    conditions = [f"{recipe.data}, {recipe.epochs} epochs. Processor: {processor()}."]
+    report(conditions, [table], options.markdown)
 
 
 def exact_match(translator, numbers: Iterable[int]) -> str:
@@ -85,4 +62,4 @@ def exact_match(translator, numbers: Iterable[int]) -> str:
 
 
 if __name__ == "__main__":
-    typer.run(main)
+    main()

@@ -1,76 +1,94 @@
-"""Compare the speed of one model as Keras, SavedModel and ONNX on the same sentences, relative to
-Keras.
+"""Compare one model as Keras, SavedModel and ONNX on the same sentences: speed and hypotheses.
 
-python benchmarks/runtimes.py BUNDLE EXPORT --data SPEC [--beam-size N] [--rounds N]
+python benchmarks/runtimes.py BUNDLE EXPORT --data SPEC
 
-Each measurement has its own process, one after the other, since two engines in one process slow
-each other down. Figures are medians.
+Each file has its own process, and all take turns. Speed is in sentences per second, the median of
+the rounds, and relative to Keras. "Same" counts the sentences whose hypotheses all equal Keras's.
 """
 
-import argparse
-import json
 import statistics
-import subprocess
-import sys
+from functools import partial
 from pathlib import Path
 
-from rich.console import Console
-from rich.table import Table
+import sacrebleu
+from harness import (
+    EngineSpec,
+    arguments_parser,
+    processor,
+    ratio_to_best,
+    report,
+    seconds_of,
+    started,
+    take_turns,
+)
 
+from tfk_transformer import datasets
 
-def measure(model: Path, options) -> dict:
-    """Evaluate a model in a fresh process."""
-    command = [
-        sys.executable,
-        "-m",
-        "tfk_transformer",
-        "evaluate",
-        model,
-        "--data",
-        options.data,
-        "--json",
-        "--beam-size",
-        str(options.beam_size),
-    ]
-    return json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+KERAS = "Keras"
+SEARCHES = {
+    "greedy": {"beam_size": 1},
+    "beam 4, 4 best": {"beam_size": 4, "n_best": 4},
+    "drawn": {"beam_size": 2, "n_best": 2, "temperature": 0.8, "seed": 11},
+}
 
 
 def main() -> None:
     """Measure in rounds, and print one table."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("bundle", type=Path)
-    parser.add_argument("export", type=Path)
-    parser.add_argument("--data", required=True)
-    parser.add_argument("--beam-size", type=int, default=4)
-    parser.add_argument("--rounds", type=int, default=3)
+    parser = arguments_parser(__doc__)
+    add = parser.add_argument
+    add("bundle", type=Path)
+    add("export", type=Path)
+    add("--data", required=True, help="its split 'test' is translated")
+    add("--rounds", type=int, default=3)
+    add("--threads", type=int, default=2)
     options = parser.parse_args()
-    models = {
-        "Keras": options.bundle,
-        "SavedModel": options.export / "saved_model",
-        "ONNX": options.export / "translate.onnx",
-    }
-    rounds = [
-        {name: measure(path, options) for name, path in models.items()}
-        for _ in range(options.rounds)
+    pairs = list(datasets.load(options.data).pairs("test"))
+    texts, references = [pair.source for pair in pairs], [pair.target for pair in pairs]
+    files = [options.export / "saved_model", *sorted(options.export.glob("translate*.onnx"))]
+    models = {KERAS: options.bundle} | {path.name: path for path in files if path.exists()}
+    specs = [
+        EngineSpec(name, "engines.any_model", (str(path),), options.threads)
+        for name, path in models.items()
     ]
-    table = Table("", "BLEU", "sentences/s", "× Keras")
-    for name in models:
-        speeds = [found[name]["sentences_per_second"] for found in rounds]
-        ratio = statistics.median(
-            found[name]["sentences_per_second"] / found["Keras"]["sentences_per_second"]
-            for found in rounds
-        )
-        table.add_row(
-            name,
-            f"{rounds[0][name]['bleu']:.2f}",
-            f"{statistics.median(speeds):.1f}",
-            f"{ratio:.2f}",
-        )
-    console = Console(highlight=False, soft_wrap=True)
-    console.print(f"{options.data}, beam {options.beam_size}, median of {options.rounds}")
-    console.print(table)
+    table = [["search", "model", "sentences/s", "× Keras", "same", "scores apart", "BLEU"]]
+    with started(specs) as engines:
+        for search, settings in SEARCHES.items():
+            runs = {
+                engine.spec.name: partial(engine.ask, texts=texts, **settings) for engine in engines
+            }
+            answers = take_turns(runs, options.rounds, warm_up=True)
+            seconds = seconds_of(answers)
+            expected = answers[KERAS][0].result
+            for name, given in answers.items():
+                same, apart = compared(given[0].result, expected)
+                best = [hypotheses[0][0] for hypotheses in given[0].result]
+                table.append(
+                    [
+                        search,
+                        name,
+                        f"{len(texts) / statistics.median(seconds[name]):.1f}",
+                        f"{ratio_to_best(seconds, name, [KERAS]):.2f}",
+                        f"{same} of {len(texts)}",
+                        f"{apart:.1e}",
+                        f"{sacrebleu.corpus_bleu(best, [references]).score:.2f}",
+                    ]
+                )
+    conditions = [
+        f"{options.data}, {len(texts)} sentences, median of {options.rounds} interleaved rounds.",
+        f"Threads: {options.threads}. Processor: {processor()}.",
+    ]
+    report(conditions, [table], options.markdown)
+
+
+def compared(found: list, expected: list) -> tuple[int, float]:
+    """Return how many sentences have the same texts, and the largest difference of their scores."""
+    same = [
+        (a, b)
+        for a, b in zip(found, expected, strict=True)
+        if [text for text, _ in a] == [text for text, _ in b]
+    ]
+    apart = (abs(x[1] - y[1]) for a, b in same for x, y in zip(a, b, strict=True))
+    return len(same), max(apart, default=0.0)
 
 
 if __name__ == "__main__":

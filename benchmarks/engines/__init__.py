@@ -1,14 +1,7 @@
-"""The engines that benchmarks compare, each in its own process.
+"""Engines that translate, as `worker` describes them.
 
-`firefox_engine.py` compares engines of texts (see `texts`), the others engines of ids. A module is
-one engine. The class `Engine(path, threads, *options)` of an engine of ids has
-
-    version           name and version of the engine
-    prepare(rows)     converts lists of source ids (end token included) to the engine's inputs;
-                      not timed
-    translate(prepared, search)    converts these inputs to the engine's results; timed
-    read(found)       converts the results to lists of target ids: only the best hypothesis, without
-                      end token; not timed
-
-The peers' modules need only numpy and the peer, not this project or TensorFlow.
+The engines of ids (`ctranslate2_model`, `onnx_file`) get `rows`, lists of source ids with the end
+token, sorted by length, and the search: `beam_size`, `batch_size` and `max_length` in tokens, end
+token included. They return the best hypothesis of each row without length penalty, as ids without
+end token. The modules of peers need only NumPy and the peer.
 """

@@ -28,22 +28,17 @@ class Engine:
     """A loaded model.
 
     Args:
-        path: the folder, with one `.bin` file and one or two `.spm` files.
         threads: number of workers.
-        max_length_factor: limit of a translation's tokens, relative to its source's.
+        path: the folder, with one `.bin` file and one or two `.spm` files.
         precision: Marian's `gemm-precision`.
+        max_length_factor: limit of a translation's tokens, relative to its source's.
         shortlist: name of a shortlist in the folder; empty: none.
     """
 
     version = f"Bergamot {importlib.metadata.version('bergamot')}"
 
     def __init__(
-        self,
-        path: str,
-        threads: int,
-        max_length_factor: str,
-        precision: str,
-        shortlist: str = "",
+        self, threads: int, path: str, precision: str, max_length_factor: float, shortlist: str = ""
     ):
         folder = Path(path)
         (model,) = folder.glob("model*.bin")
@@ -53,20 +48,31 @@ class Engine:
             "models": [str(model)],
             "vocabs": [str(vocabularies[0]), str(vocabularies[-1])],  # "srcvocab" before "trgvocab"
             "gemm-precision": precision,
-            "max-length-factor": float(max_length_factor),
+            "max-length-factor": max_length_factor,
             **({"shortlist": [str(folder / shortlist), 0]} if shortlist else {}),
         }
         self._module = _compiled_module()
-        self._service = self._module.Service(self._module.ServiceConfig(numWorkers=int(threads)))
+        self._service = self._module.Service(self._module.ServiceConfig(numWorkers=threads))
         # JSON is YAML.
         self._model = self._service.modelFromConfig(json.dumps(config))
         self._options = self._module.ResponseOptions(qualityScores=False, sentenceMappings=False)
 
-    def translate(self, texts: list) -> list:
-        """Return the translations of texts, in batches that the engine makes."""
+    def prepare(self, texts: list, group_size=None):
+        """Group texts: each call gets `group_size` of them, by default all."""
+        size = group_size or len(texts)
+        return [texts[i : i + size] for i in range(0, len(texts), size)]
+
+    def run(self, inputs):
+        """Translate, in batches that Bergamot makes."""
+        return [response for group in inputs for response in self._translated(group)]
+
+    def result(self, outputs):
+        """Return the texts."""
+        return [response.target.text for response in outputs]
+
+    def _translated(self, texts: list):
         vector = self._module.VectorString(texts)
-        responses = self._service.translate(self._model, vector, self._options)
-        return [response.target.text for response in responses]
+        return self._service.translate(self._model, vector, self._options)
 
 
 def _compiled_module():

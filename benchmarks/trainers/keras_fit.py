@@ -3,21 +3,22 @@
 import os
 
 from trainers.task import Batch, Task, read_task
+from trainers.trainer import Trainer
 
 
-class KerasFit:
-    """A Keras model trained by its own `fit`; see the package.
+class KerasFit(Trainer):
+    """A Keras model trained by its own `fit`.
 
     The optimizer is an Adam, and there are no metrics beside the loss.
 
     Args:
+        threads: number of threads.
         path: folder of a task.
-        threads: it may use.
         backend: of Keras: "tensorflow" or "jax".
         compiler: "xla", "plain", or "towers" for this project's model; JAX has only "xla".
     """
 
-    def __init__(self, path: str, threads: int, backend: str, compiler: str):
+    def __init__(self, threads: int, path: str, backend: str, compiler: str):
         os.environ["KERAS_BACKEND"] = backend
         self._device = (
             _Tensorflow(None if compiler == "towers" else threads)

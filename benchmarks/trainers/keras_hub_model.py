@@ -4,20 +4,19 @@ from trainers.keras_fit import KerasFit
 
 
 class Engine(KerasFit):
-    """See the package; keras-hub's attention has biases, and the model has their weights in
-    addition.
+    """The model; keras-hub's attention has biases, whose weights are added.
 
     Args:
-        path: of `KerasFit`.
-        threads: of `KerasFit`.
-        backend: of `KerasFit`.
-        compiler: of `KerasFit`.
+        threads: see `KerasFit`.
+        path: see `KerasFit`.
+        backend: see `KerasFit`.
+        compiler: see `KerasFit`.
         loss: "keras" for one of Keras's own functions, "ours" for this project's.
     """
 
-    def __init__(self, path: str, threads: int, backend: str, compiler: str, loss: str = "keras"):
+    def __init__(self, threads: int, path: str, backend: str, compiler: str, loss: str = "keras"):
         self._loss = loss
-        super().__init__(path, threads, backend, compiler)
+        super().__init__(threads, path, backend, compiler)
         import keras_hub
 
         self.version = f"keras-hub {keras_hub.__version__}, {self.version}"

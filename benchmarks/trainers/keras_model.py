@@ -4,7 +4,7 @@ from trainers.keras_fit import KerasFit
 
 
 class Engine(KerasFit):
-    """See the package."""
+    """The model of a recipe, with the Adam of a recipe."""
 
     def make_model(self, task, dtype):
         """Return the model that a recipe of these sizes has."""

@@ -9,21 +9,21 @@ from torch import nn
 from torch.nn import functional
 
 from trainers.task import PAD_ID, Sizes, read_task
+from trainers.trainer import Trainer
 
 HIDDEN = -1e9  # -inf would make a row of only padding NaN
 
 
-class Engine:
-    """See the package.
+class Engine(Trainer):
+    """A model and its optimizer.
 
     Args:
+        threads: number of threads.
         path: folder of a task.
-        threads: it may use.
-        compiler: "eager", "compiled" for kernels of any shape, or "compiled-static" for kernels of
-            each shape.
+        compiler: "eager", or "compiled" for kernels of any shape.
     """
 
-    def __init__(self, path: str, threads: int, compiler: str):
+    def __init__(self, threads: int, path: str, compiler: str):
         torch.set_num_threads(threads)
         torch.manual_seed(0)
         task = read_task(path)
@@ -45,9 +45,8 @@ class Engine:
         )
         self.loss = self._loss
         if compiler != "eager":
-            # A static kernel for each of the shapes, and not just eight.
-            torch._dynamo.config.recompile_limit = 64
-            self.loss = torch.compile(self._loss, dynamic=compiler == "compiled")
+            torch._dynamo.config.recompile_limit = 64  # one for each shape, if need be
+            self.loss = torch.compile(self._loss, dynamic=True)
 
     def train(self, count) -> float:
         """Take a step on each of the first `count` batches."""

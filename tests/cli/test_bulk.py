@@ -391,10 +391,10 @@ def test_progress_shows_mean_pace():
 @pytest.mark.long
 def test_bulk_benchmark_runs():
     """Killed and resumed, and memory, with few lines."""
-    program = Path(__file__).parents[2] / "benchmarks" / "bulk.py"
+    program = Path(__file__).parents[2] / "benchmarks" / "endurance.py"
     for arguments, told in (
-        (["kills", "--lines", "5000", "--times", "1", "--end", ".gz"], "equal"),
-        (["memory", "--lines", "4000", "--than", "3000"], "%"),
+        (["resume", "--count", "5000", "--times", "1", "--end", ".gz"], "equal"),
+        (["lines", "--count", "4000", "--than", "3000"], "MB"),
     ):
         done = subprocess.run([sys.executable, program, *arguments], capture_output=True, text=True)
         assert done.returncode == 0 and told in done.stdout, done.stdout + done.stderr

@@ -7,8 +7,6 @@ from pathlib import Path
 
 import pytest
 from forked_programs import run_program
-from number_files import number_files_spec, write_number_files
-from run_wide import made_once
 
 SCRIPTS = Path(__file__).parents[2] / "scripts"
 
@@ -36,32 +34,6 @@ def test_onnx_translate_is_standalone(exported, tmp_path):
     assert "tfk_transformer" not in re.findall(
         r"^(?:from|import) (\w+)", (SCRIPTS / "onnx_translate.py").read_text(), re.MULTILINE
     )
-
-
-# Keras, a SavedModel and ONNX each search for all texts, several times.
-@pytest.mark.long
-def test_benchmark_lists_each_runtime(bundle, exported, recipe):
-    script = SCRIPTS.parent / "benchmarks" / "runtimes.py"
-    output = run(script, bundle, exported, "--data", recipe.data, "--rounds", 1)
-    assert re.findall(r"│ (Keras|SavedModel|ONNX) ", output) == ["Keras", "SavedModel", "ONNX"]
-
-
-# Three searches of 110 texts in Keras, in a SavedModel and in ONNX.
-@pytest.mark.long
-def test_equality_of_every_hypothesis(bundle, exported):
-    data = made_once("some_numbers", lambda folder: write_number_files(folder, range(110)))
-    arguments = [bundle, exported, "--data", number_files_spec(data)]
-    output = run(SCRIPTS.parent / "benchmarks" / "equality.py", *arguments)
-    rows = re.findall(
-        r"│ (greedy|beam 4, 4 best|drawn) +│ (saved_model|translate.onnx) +│ (\d+) of (\d+) ",
-        output,
-    )
-    assert [row[:2] for row in rows] == [
-        (search, file)
-        for search in ("greedy", "beam 4, 4 best", "drawn")
-        for file in ("saved_model", "translate.onnx")
-    ]
-    assert all(same == of and int(of) > 100 for *_, same, of in rows)
 
 
 # Trains an epoch of all number words.
