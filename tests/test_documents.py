@@ -92,7 +92,7 @@ NOT_RUN = [
     ),
     (
         "benchmarks/confidence.md",
-        "benchmarks/confidence.py",
+        "--calibrate",
         "needs a model of Multi30k; tests/export/test_confidence_files.py exports and evaluates",
     ),
     (
@@ -109,11 +109,6 @@ NOT_RUN = [
         "benchmarks/serving.md",
         "benchmarks/serve.py",
         "takes minutes; tests/programs/test_benchmark_serve.py runs the program",
-    ),
-    (
-        "benchmarks/serving.md",
-        "benchmarks/strangers.py",
-        "takes minutes; tests/programs/test_benchmark_strangers.py runs the program",
     ),
     ("docs/serving.md", "docker run --rm", "needs Docker"),
     ("docs/serving.md", "docker run …", "needs Docker and TensorFlow Serving"),
@@ -184,13 +179,8 @@ NOT_RUN = [
         "needs Multi30k; tests/programs/test_benchmark_texts.py runs the program",
     ),
     (
-        "benchmarks/decoding.md",
-        "benchmarks/processor_time.py",
-        "needs CTranslate2, minutes, and a large model's export",
-    ),
-    (
         "benchmarks/bulk.md",
-        "benchmarks/bulk.py",
+        "benchmarks/endurance.py",
         "takes minutes; tests/cli/test_bulk.py runs the program with few lines",
     ),
     (
@@ -203,15 +193,6 @@ NOT_RUN = [
         "benchmarks/firefox_engine.py",
         "needs Bergamot, Python 3.10 and a model of Firefox; "
         "tests/programs/test_benchmark_firefox.py runs the rest",
-    ),
-    (
-        "benchmarks/decoding.md",
-        "benchmarks/processors.py",
-        (
-            "needs a processor that can trap CPUID; tests/export/test_int8.py hides instructions "
-            "in "
-            "the same way"
-        ),
     ),
 ]
 # Page, text that the block contains, reason why it takes more than four processor seconds.
