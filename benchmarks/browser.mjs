@@ -36,7 +36,7 @@ async function timed(work) {
 
 async function translated(page, text) {
   await page.fill("#text", text);
-  await page.waitForFunction((wanted) => document.documentElement.dataset.translated === wanted, text);
+  await page.waitForFunction((source) => document.documentElement.dataset.translated === source, text);
 }
 
 async function visited(page) {

@@ -221,7 +221,7 @@ def onnx_files(export: Path, more: Sequence[str]) -> dict[str, Path]:
         if not (name and path):
             raise ValueError(f"--onnx: expected NAME=FILE, got '{text}'.")
         files[f"ONNX {name}"] = Path(path)
-    return {name: path for name, path in files.items() if name == PORTABLE or path.exists()}
+    return files
 
 
 def check_agreement(found: dict[int, list], expected: dict[int, list]) -> None:

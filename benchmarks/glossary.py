@@ -30,17 +30,15 @@ def words_of(text: str) -> set[str]:
     return {text[start:end] for start, end in word_spans(text) if end - start >= LEAST_LETTERS}
 
 
-def dice(pairs: Iterable[tuple[str, str]], wanted: set[str]) -> dict[str, Counter[str]]:
-    """Return the Dice coefficient of each of the `wanted` source words with the target words next
-    to it.
-    """
+def dice(pairs: Iterable[tuple[str, str]], words: set[str]) -> dict[str, Counter[str]]:
+    """Return the Dice coefficient of each of some source words with each target word."""
     sources: Counter[str] = Counter()
     targets: Counter[str] = Counter()
-    together: dict[str, Counter[str]] = {word: Counter() for word in wanted}
+    together: dict[str, Counter[str]] = {word: Counter() for word in words}
     for source, target in pairs:
         theirs = words_of(target)
         targets.update(theirs)
-        for word in words_of(source) & wanted:
+        for word in words_of(source) & words:
             sources[word] += 1
             together[word].update(theirs)
     return {

@@ -90,8 +90,10 @@ class RunningEngine:
 
     def _read(self) -> dict[str, Any]:
         line = self._process.stdout.readline()
-        ended = {"error": f"its process ended with status {self._process.poll()}"}
-        answer = json.loads(line) if line else ended
+        if line:
+            answer = json.loads(line)
+        else:
+            answer = {"error": f"its process ended with status {self._process.wait()}"}
         if "error" in answer:
             self.close()
             raise ValueError(f"{self.spec.name}: {answer['error']}")

@@ -192,7 +192,7 @@ NOT_RUN = [
         "benchmarks/decoding.md",
         "benchmarks/firefox_engine.py",
         "needs Bergamot, Python 3.10 and a model of Firefox; "
-        "tests/programs/test_benchmark_firefox.py runs the rest",
+        "tests/programs/test_benchmark_decoding.py runs the other engine",
     ),
 ]
 # Page, text that the block contains, reason why it takes more than four processor seconds.
