@@ -260,16 +260,16 @@ def test_missing_beam_package_is_named():
 # Starts Apache Beam several times.
 @pytest.mark.long
 @needs_beam
-def test_benchmark_compares_workers():
-    program = Path(__file__).parents[2] / "benchmarks" / "beam.py"
+def test_benchmark_compares_workers(tmp_path):
+    program, table = Path(__file__).parents[2] / "benchmarks" / "beam.py", tmp_path / "table.md"
     done = subprocess.run(
-        [PYTHON, program, "--texts", "50", "--times", "1"],
+        [PYTHON, program, "--texts", "50", "--times", "1", "--markdown", table],
         capture_output=True,
         text=True,
         timeout=300,
     )
     assert done.returncode == 0, done.stderr
-    rows = [line.split(" | ") for line in done.stdout.splitlines()[2:]]
+    rows = [line.split(" | ") for line in table.read_text().splitlines()[4:]]
     assert [row[0] for row in rows] == [
         "| Beam, 1 worker",
         "| Beam, 2 workers",
