@@ -12,6 +12,7 @@ from tfk_transformer.export.to_onnx.calibration import observe_rows
 from tfk_transformer.pipelines.translator import Translator
 from tfk_transformer.tokenizers.subword_tokenizer import SubwordTokenizer
 
+pytestmark = pytest.mark.usefixtures("few_probes")
 TEXTS = ["ab ba", "", "cd dc aab", "bba"]
 OTHER = {
     "model_dim": 22,

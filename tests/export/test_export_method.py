@@ -1,7 +1,6 @@
 """`export` of translators and classifiers, with the arguments of `keras.Model.export`."""
 
 import inspect
-from pathlib import Path
 
 import keras
 import pytest
@@ -14,11 +13,7 @@ from tfk_transformer.models.classifier import EncoderClassifier
 from tfk_transformer.pipelines.text_classifier import TextClassifier
 from tfk_transformer.pipelines.translator import Translator
 
-
-@pytest.fixture(scope="module")
-def small():
-    """A translator of 6,000 parameters, with little training."""
-    return Translator.load(Path(__file__).parents[1] / "saved_files" / "bundle")
+pytestmark = pytest.mark.usefixtures("few_probes")
 
 
 @pytest.fixture(scope="module")

@@ -7,26 +7,14 @@ import numpy as np
 import onnx
 import pytest
 import tensorflow as tf
-from test_export import all_nodes
+from onnx_nodes import all_nodes
 
 from tfk_transformer.export import parity
 from tfk_transformer.export.runtime.onnx_runtime import OnnxScorer
-from tfk_transformer.export.runtime.opening import load
-from tfk_transformer.export.runtime.saved_model_runtime import SavedModelTranslator
 from tfk_transformer.export.runtime.sessions import open_session
-from tfk_transformer.pipelines.translator import Translator
 
 SOURCES = ["forty-two", "one hundred ninety-nine", "", "seven", "Ünïcödé ﬁ ½ 中"]
 TARGETS = ["zweiundvierzig", "einhundert", "null", "sechs sieben acht", "½ ein"]
-
-
-@pytest.fixture(scope="module")
-def scorers(bundle, exported):
-    """All three kinds, opened from their paths."""
-    return {
-        path.name: load(path)
-        for path in (bundle, exported / "saved_model", exported / "score.onnx")
-    }
 
 
 @pytest.fixture(scope="module")
@@ -37,20 +25,16 @@ def ids(translator):
     ]
 
 
-def test_path_selects_scorer_type(scorers):
-    assert [type(s) for s in scorers.values()] == [Translator, SavedModelTranslator, OnnxScorer]
-
-
 @pytest.mark.parametrize("kind", ["saved_model", "score.onnx"])
-def test_text_scores_match_keras(scorers, translator, kind):
+def test_text_scores_match_keras(models, translator, kind):
     np.testing.assert_allclose(
-        scorers[kind].score(SOURCES, TARGETS, batch_size=2),
+        models[kind].score(SOURCES, TARGETS, batch_size=2),
         translator.score(SOURCES, TARGETS),
         atol=1e-4,
     )
     for one, other in zip(
         translator.score_tokens(SOURCES, TARGETS),
-        scorers[kind].score_tokens(SOURCES, TARGETS, batch_size=3),
+        models[kind].score_tokens(SOURCES, TARGETS, batch_size=3),
         strict=True,
     ):
         assert (other.text, other.tokens) == (one.text, one.tokens)
@@ -58,13 +42,13 @@ def test_text_scores_match_keras(scorers, translator, kind):
 
 
 @pytest.mark.parametrize("kind", ["saved_model", "score.onnx"])
-def test_score_ids_matches_keras(scorers, translator, ids, kind):
+def test_score_ids_matches_keras(models, translator, ids, kind):
     expected = translator.functions.score_ids(*map(tf.constant, ids))
-    token_log_probs, log_probability = scorers[kind].score_ids(*ids)
+    token_log_probs, log_probability = models[kind].score_ids(*ids)
     np.testing.assert_allclose(token_log_probs, expected.token_log_probs, atol=1e-4)
     np.testing.assert_allclose(log_probability, expected.log_probability, atol=1e-4)
     np.testing.assert_array_equal(token_log_probs[ids[1] == 0], 0.0)
-    attention = scorers[kind].attention(*ids)
+    attention = models[kind].attention(*ids)
     config = translator.model.config
     assert attention.shape == (
         5,
@@ -76,11 +60,11 @@ def test_score_ids_matches_keras(scorers, translator, ids, kind):
     np.testing.assert_allclose(attention, expected.attention, atol=1e-5)
 
 
-def test_scorer_attention_matches_keras(scorers, translator):
+def test_scorer_attention_matches_keras(models, translator):
     for one, other in zip(
         *(
             s.score_tokens(SOURCES, TARGETS, attention=True)
-            for s in (translator, scorers["score.onnx"])
+            for s in (translator, models["score.onnx"])
         ),
         strict=True,
     ):
@@ -89,15 +73,15 @@ def test_scorer_attention_matches_keras(scorers, translator):
 
 
 @pytest.mark.parametrize("kind", ["saved_model", "score.onnx"])
-def test_bad_pairs_are_refused(scorers, kind):
+def test_bad_pairs_are_refused(models, kind):
     with pytest.raises(ValueError, match="targets: expected a target for each of 2 sources, got 1"):
-        scorers[kind].score(["one", "two"], ["eins"])
+        models[kind].score(["one", "two"], ["eins"])
     with pytest.raises(ValueError, match="at most 32 tokens per side, got more in pair number 2"):
-        scorers[kind].score(["one", "two"], ["eins", "zwei " * 99])
+        models[kind].score(["one", "two"], ["eins", "zwei " * 99])
 
 
-def test_score_ids_refuses_bad_shapes(scorers, exported):
-    scorer = scorers["score.onnx"]
+def test_score_ids_refuses_bad_shapes(models, exported):
+    scorer = models["score.onnx"]
     with pytest.raises(
         ValueError, match=r"expected shapes \(N, S\) and \(N, T\), got \(1, 2\) and \(2, 2\)"
     ):
@@ -165,10 +149,10 @@ else:
 # Forced prefixes.
 
 
-@pytest.fixture(scope="module")
-def opened(bundle, exported):
-    """All three kinds, opened from their paths."""
-    return [load(path) for path in (bundle, exported / "saved_model", exported / "translate.onnx")]
+@pytest.fixture
+def opened(models):
+    """All kinds that translate."""
+    return [models[name] for name in ("bundle", "saved_model", "translate.onnx")]
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
-"""M2M100 goes out as it came in; the target language's row is what training made of the start
-token's.
+"""An imported M2M100 is exported with the same files.
+
+The row of the target language is the row of the start token after training.
 """
 
 import json

@@ -27,6 +27,58 @@ SEARCHES = (
 )
 
 
+# Each value of an option is in one of these. The long tests have the options of known models.
+COMBINED = {
+    "post_dropout, learned positions": {
+        "norm": "post_dropout",
+        "encoder_final_norm": True,
+        "output_bias": True,
+        "tie_embeddings": "target",
+        "positions": "learned",
+        "embedding_norm": True,
+        "shared_projections": True,
+        "attention_scale": "key_dim",
+        "attention_bias": ["query", "value"],
+        "source_end": False,
+        "ff_activation": "gelu",
+        "target_prefix": (2, 8, 5),
+    },
+    "rms, positions by layer": {
+        "positions": "relative_by_layer",
+        "position_buckets": 6,
+        "position_max_distance": 5,
+        "norm_type": "rms",
+        "ff_gated": True,
+        "ff_bias": False,
+        "ff_activation": "gelu_tanh",
+        "decoder_ff_dim": 11,
+        "scale_embeddings": False,
+        "source_prefix": (7, 5),
+        "encoder_layers": 2,
+    },
+    "ssru, post": {
+        "decoder_mixer": "ssru",
+        "norm": "post",
+        "norm_epsilon": 1e-5,
+        "positions": "sinusoidal_paper_halves",
+        "attention_bias": True,
+        "ff_activation": "silu",
+        "source_suffix": (7, 5),
+        "tie_embeddings": "all",
+    },
+    "keys_are_values, halves": {
+        "keys_are_values": True,
+        "positions": "sinusoidal_halves",
+        "position_offset": 2,
+        "decoder_final_norm": False,
+        "ff_activation": "gelu_sigmoid",
+        "attention_bias": ["output"],
+    },
+    "relative": {"positions": "relative", "position_buckets": 6, "position_max_distance": 5},
+}
+WIDTHS = {"key_dim": 5, "value_dim": 7, "attention_bias": ["key", "value"]}
+
+
 @pytest.fixture(scope="module")
 def tokenizer():
     return SubwordTokenizer.train(["ab ba aab bba abab cd dc"] * 30, V)
@@ -47,16 +99,11 @@ def assert_equal(translator, session, searches=SEARCHES):
     assert len({tuple(row) for row in ids[:, 0]}) > 2
 
 
-# A search each. The layers of "plain" and "post" are in other cases too.
-@pytest.mark.parametrize("options", with_long(OPTIONS, {"plain", "post"}))
+@pytest.mark.parametrize(
+    "options", with_long({**COMBINED, **OPTIONS, "heads of any width": WIDTHS}, {*OPTIONS})
+)
 def test_onnx_options_match_keras(options, tokenizer, tmp_path):
     translator = of_transformer(tokenizer, **options)
-    graph = generate_graph(translator)
-    assert_equal(translator, opened(graph, tmp_path / "search.onnx"))
-
-
-def test_heads_may_have_any_width(tokenizer, tmp_path):
-    translator = of_transformer(tokenizer, key_dim=5, value_dim=7, attention_bias=["key", "value"])
     graph = generate_graph(translator)
     assert_equal(translator, opened(graph, tmp_path / "search.onnx"))
 

@@ -68,25 +68,17 @@ def opened_plainly(folder, severity):
     )
 
 
-@pytest.fixture(scope="module")
-def with_warnings(exported):
-    return opened_plainly(exported, WARNING)
-
-
-@pytest.fixture(scope="module")
-def with_errors(exported):
-    return opened_plainly(exported, ERROR)
-
-
-@pytest.mark.parametrize("name", FILES)
-def test_plain_session_warns_of_defaults(with_warnings, with_errors, name):
-    optional, written = with_warnings[name]
-    warned = [
-        re.findall(r"Initializer (\w+) appears in graph inputs", line)
-        for line in written.splitlines()
-    ]
-    assert sorted(warned) == sorted([each] for each in optional)
-    assert with_errors[name] == (optional, "")
+@pytest.mark.long  # two processes
+def test_plain_session_warns_of_defaults(exported):
+    with_warnings, with_errors = (opened_plainly(exported, level) for level in (WARNING, ERROR))
+    for name in FILES:
+        optional, written = with_warnings[name]
+        warned = [
+            re.findall(r"Initializer (\w+) appears in graph inputs", line)
+            for line in written.splitlines()
+        ]
+        assert sorted(warned) == sorted([each] for each in optional), name
+        assert with_errors[name] == (optional, ""), name
 
 
 @pytest.fixture(scope="module")
@@ -112,10 +104,10 @@ def as_inputs(source, settings):
     }
 
 
-def check(found, expected):
+def check(actual, expected):
     """Compare ids, and scores to 1e-4."""
-    np.testing.assert_array_equal(found[0], expected[0])
-    np.testing.assert_allclose(found[1], expected[1], atol=1e-4)
+    np.testing.assert_array_equal(actual[0], expected[0])
+    np.testing.assert_allclose(actual[1], expected[1], atol=1e-4)
 
 
 @pytest.mark.parametrize("settings", [*SETTINGS, DRAWN])
@@ -155,6 +147,7 @@ def compiled(model):
     return network, run
 
 
+@pytest.mark.long  # compiles the graph
 def test_openvino_default_search(exported, session, source):
     network, run = compiled(exported / "generate.onnx")
     # It reads defaults as constants.

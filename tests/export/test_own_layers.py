@@ -40,6 +40,7 @@ from tfk_transformer.layers import (
 from tfk_transformer.models.reproduction import difference_from
 from tfk_transformer.runtime_environment import install_line
 
+pytestmark = pytest.mark.usefixtures("few_probes")
 GREEDY = {"beam_size": 1, "no_repeat_ngram_size": 2}
 BEAM = {**GREEDY, "beam_size": 4, "n_best": 2}
 TRANSFORMER = {**SIZES, "source_vocab_size": V, "target_vocab_size": V, "key_dim": 4}
@@ -176,15 +177,14 @@ def assert_searches_are_equal(translator, session):
         assert len({tuple(row) for row in onnx_ids[:, 0]}) > 25
 
 
-@pytest.mark.parametrize("beams", (1, 2))
 @pytest.mark.parametrize(
     "kind, options",
     ((RotaryTransformer, TRANSFORMER), (RotaryLanguageModel, LANGUAGE_MODEL)),
     ids=("transformer", "language model"),
 )
-def test_decoding_step_by_step_equals_a_full_pass(kind, options, beams, tokenizer):
+def test_decoding_step_by_step_equals_a_full_pass(kind, options, tokenizer):
     model = translator_of(tokenizer, kind, **options).model
-    rows, length = 3, 7
+    rows, beams, length = 3, 2, 7
     random = np.random.default_rng(4)
     source = random.integers(3, V, (rows, 5))
     target = random.integers(3, V, (rows, beams, length))
@@ -209,31 +209,41 @@ def test_the_onnx_search_equals_the_model(rotary, tmp_path):
     assert_searches_are_equal(rotary, plain_session(graph, tmp_path / "generate.onnx"))
 
 
+@pytest.mark.long  # converts a search
 def test_a_language_model_continues_as_in_keras(tokenizer, tmp_path):
     translator = translator_of(tokenizer, RotaryLanguageModel, **LANGUAGE_MODEL)
     graph = generate_graph(translator, traced=True)
     assert_searches_are_equal(translator, plain_session(graph, tmp_path / "generate.onnx"))
 
 
-def test_layers_with_more_weights(tokenizer, tmp_path):
+def test_layers_with_more_weights_are_own_layers(tokenizer):
     translator = translator_of(tokenizer, ConvolutionTransformer, **TRANSFORMER)
     assert "its weights differ: an unexpected 'enc" in difference_from(translator.model)
+
+
+@pytest.mark.long  # converts a search
+def test_layers_with_more_weights(tokenizer, tmp_path):
+    translator = translator_of(tokenizer, ConvolutionTransformer, **TRANSFORMER)
     graph = generate_graph(translator, traced=True)
     assert_searches_are_equal(translator, plain_session(graph, tmp_path / "generate.onnx"))
 
 
-def test_a_file_has_each_weight_once(tokenizer):
+@pytest.mark.parametrize(
+    "graph_of",
+    [pytest.param(generate_graph, marks=pytest.mark.long), score_graph],  # converts a search
+)
+def test_a_file_has_each_weight_once(graph_of, tokenizer):
     translator = translator_of(
         tokenizer,
         RotaryTransformer,
         **{**TRANSFORMER, "model_dim": 54, "ff_dim": 101, "tie_embeddings": "all"},
     )
-    for graph in (generate_graph(translator, traced=True), score_graph(translator, traced=True)):
-        weights = [value for part in graph.graphs() for value in part.initializers.values()]
-        count = sum(value.const_value.size for value in weights)
-        assert count < 1.02 * translator.model.count_params()
-        tables = [value for value in weights if sorted(value.const_value.shape)[-2:] == [V, 54]]
-        assert len(tables) == 1
+    graph = graph_of(translator, traced=True)
+    weights = [value for part in graph.graphs() for value in part.initializers.values()]
+    count = sum(value.const_value.size for value in weights)
+    assert count < 1.02 * translator.model.count_params()
+    tables = [value for value in weights if sorted(value.const_value.shape)[-2:] == [V, 54]]
+    assert len(tables) == 1
 
 
 def test_a_classifier_has_equal_probabilities(tokenizer, tmp_path):
@@ -263,6 +273,11 @@ def test_default_formats_agree_with_the_model(rotary, tmp_path):
         assert [translation.text for translation in translations] == expected
 
 
+def test_another_training_step_is_no_own_layer(tokenizer):
+    assert difference_from(translator_of(tokenizer, OtherTrainStep, **TRANSFORMER).model) is None
+
+
+@pytest.mark.long  # two exports
 def test_another_training_step_changes_no_file(tokenizer, tmp_path):
     files = []
     for kind in (Transformer, OtherTrainStep):

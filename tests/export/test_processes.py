@@ -78,7 +78,7 @@ import multiprocessing, sys, warnings
 warnings.simplefilter("ignore")
 import tfk_transformer
 
-def told(function, *arguments):
+def outcome(function, *arguments):
     try:
         return function(*arguments)
     except Exception as error:
@@ -96,17 +96,18 @@ calls = {
 def run(name):
     return calls[name]()
 
-before = {name: told(calls[name]) for name in uses}
+before = {name: outcome(calls[name]) for name in uses}
 with multiprocessing.get_context("fork").Pool(1) as pool:
     for name in uses:
-        print(before[name], pool.apply(told, [run, name]), sep=" | ")
+        print(before[name], pool.apply(outcome, [run, name]), sep=" | ")
 """
 USES = ("translate", "stream", "score", "score_tokens", "load")
 
 
 def in_a_fork(path):
-    """What each call gives in a process, and then in a fork of it; a call that waits for ever ends
-    the test with an error.
+    """Return the outcome of each call in a process, and then in a fork of it.
+
+    A call that waits forever ends the test with an error.
     """
     done = run_program([sys.executable, "-c", IN_A_FORK, path, *USES], timeout=300)
     assert done.returncode == 0, done.stderr[-2000:]

@@ -5,17 +5,16 @@ through bare functions.
 import json
 import re
 import shutil
-import subprocess
 import sys
 
 import numpy as np
 import onnxruntime
 import pytest
 import tensorflow as tf
+from forked_programs import run_program
 
 from tfk_transformer.config.search_settings import SETTING_DTYPES, SearchSettings
 from tfk_transformer.export.runtime.opening import load
-from tfk_transformer.export.runtime.saved_model_runtime import read_saved_model
 from tfk_transformer.export.runtime.sessions import open_session
 from tfk_transformer.inference.signatures import GENERATE, SCORE, TRANSLATE
 from tfk_transformer.search.signature_functions import signature_function
@@ -33,7 +32,7 @@ NONE = -1e9  # the score where there is no hypothesis
 class Functions:
     """The bare functions of a kind of file, from arrays and settings to arrays."""
 
-    def __init__(self, kind, translator, exported):
+    def __init__(self, kind, translator, exported, saved_model):
         self.kind = kind
         if kind == "onnx":
             self._sessions = {
@@ -41,8 +40,7 @@ class Functions:
                 for name in ("generate", "translate")
             }
         elif kind == "saved_model":
-            # The signatures alone do not keep it.
-            self._model = read_saved_model(exported / "saved_model")
+            self._signatures = saved_model.signatures
         else:
             self._traced = {
                 name: signature_function(translator.functions, s)
@@ -69,40 +67,34 @@ class Functions:
         ]
 
     def _run(self, name, outputs, inputs, settings):
-        given = {} if settings is None else settings
+        changed = {} if settings is None else settings
         if self.kind == "onnx":
             scalars = {
                 setting: np.array(value, SETTING_DTYPES[setting])
-                for setting, value in given.items()
+                for setting, value in changed.items()
             }
             return self._sessions[name].run(outputs, {**inputs, **scalars})
-        full = {} if settings is None else {**SearchSettings().as_numbers(), **given}
+        full = {} if settings is None else {**SearchSettings().as_numbers(), **changed}
         scalars = {
             setting: tf.constant(value, SETTING_DTYPES[setting]) for setting, value in full.items()
         }
         tensors = {key: tf.constant(value) for key, value in inputs.items()}
         if self.kind == "saved_model":
-            actual = self._model.signatures[name](**tensors, **scalars)
+            actual = self._signatures[name](**tensors, **scalars)
         else:
             actual = self._traced[name](*tensors.values(), *scalars.values())
         return [actual[output].numpy() for output in outputs]
 
 
 @pytest.fixture(scope="module", params=KINDS)
-def functions(request, translator, exported):
-    return Functions(request.param, translator, exported)
+def functions(request, translator, exported, saved_model):
+    return Functions(request.param, translator, exported, saved_model)
 
 
-@pytest.fixture(scope="module", params=KINDS)
-def opened(request, bundle, exported):
+@pytest.fixture(params=["bundle", "saved_model", "translate.onnx"], ids=KINDS)
+def opened(request, models):
     """A translator of each kind."""
-    return load(
-        {
-            "keras": bundle,
-            "saved_model": exported / "saved_model",
-            "onnx": exported / "translate.onnx",
-        }[request.param]
-    )
+    return models[request.param]
 
 
 def ids(rows, dtype="int32"):
@@ -248,17 +240,14 @@ for n_best in (1, 3):
     inputs = {"text": np.array([], object), "n_best": np.array(n_best, "int32")}
     print(*(output.shape for output in session.run(None, inputs)))
 """
-    done = subprocess.run(
-        [sys.executable, "-c", code, exported / "translate.onnx"], capture_output=True, text=True
-    )
+    done = run_program([sys.executable, "-c", code, exported / "translate.onnx"])
     assert (done.returncode, done.stdout.splitlines()) == (0, ["(0, 1) (0, 1)", "(0, 3) (0, 3)"]), (
         done.stderr
     )
 
 
-@pytest.mark.parametrize("kind", KINDS[:2])
-def test_no_texts_give_no_results(translator, exported, kind):
-    functions = Functions(kind, translator, exported)
+@pytest.mark.parametrize("functions", KINDS[:2], indirect=True)
+def test_no_texts_give_no_results(functions):
     assert [actual.shape for actual in functions.translate(np.array([], "S1"), n_best=3)] == [
         (0, 3),
         (0, 3),
@@ -326,9 +315,9 @@ def test_classes_take_empty_and_blank(opened):
 
 
 @pytest.mark.parametrize("source", [ids([4, 2]), ids([[4.5, 2]], "float32"), np.array([["a"]])])
-def test_saved_model_refuses_non_ids(exported, source):
+def test_saved_model_refuses_non_ids(models, source):
     with pytest.raises(ValueError, match=r"source_ids: expected whole numbers \(N, S\), got "):
-        load(exported / "saved_model").generate(source)
+        models["saved_model"].generate(source)
 
 
 @pytest.mark.parametrize(
@@ -479,21 +468,21 @@ for path in sys.argv[1:]:
     for run in (load, inspect):
         try:
             run(path)
-            found = "opened"
+            result = "opened"
         except Exception as error:
-            found = f"{type(error).__name__}: {error}"
-        print(json.dumps([path, run.__name__, found]), flush=True)
+            result = f"{type(error).__name__}: {error}"
+        print(json.dumps([path, run.__name__, result]), flush=True)
 """
-    done = subprocess.run([sys.executable, "-c", code, *paths], capture_output=True, text=True)
+    done = run_program([sys.executable, "-c", code, *paths])
     assert done.returncode == 0, done.stderr
     actual = [json.loads(line) for line in done.stdout.splitlines()]
     assert len(actual) == 2 * len(paths)
     # What `inspect` does not read it cannot miss: the weights of a SavedModel.
     unread = (str(tmp_path / "13"), "inspect")
     wrong = [
-        (path, run, said)
-        for path, run, said in actual
-        if not said.startswith("ValueError: ") and (path, run) != unread
+        (path, run, result)
+        for path, run, result in actual
+        if not result.startswith("ValueError: ") and (path, run) != unread
     ]
     assert wrong == []
 

@@ -38,16 +38,16 @@ KINDS = ["bundle", "saved_model", "translate.onnx"]
 
 
 @pytest.fixture(scope="module")
-def own(translator, tmp_path_factory):
+def own(small, few_probes, tmp_path_factory):
     """The folder of a bundle with settings of its own, and of its files."""
     folder = tmp_path_factory.mktemp("own")
-    model = translator.model
+    model = small.model
     config = model.config.replace(split_sentences=False)
     with_search = Translator(
         Transformer.from_weights(model.named_weights, config),
-        translator.source_tokenizer,
-        translator.target_tokenizer,
-        translator.probes,
+        small.source_tokenizer,
+        small.target_tokenizer,
+        small.probes,
         search=SEARCH,
     )
     with_search.save(folder / "bundle", metrics={"loss": 1.0})
@@ -59,42 +59,44 @@ def own(translator, tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def expected(translator):
+def expected(small):
     """The translations of a translator without settings of its own."""
-    return translator.translate(TEXTS, **SEARCH)
+    return small.translate(TEXTS, **SEARCH)
 
 
-def opened(own, kind):
-    return load(own / "bundle" if kind == "bundle" else own / "files" / kind)
+@pytest.fixture(scope="module")
+def opened(own):
+    """The bundle and the files."""
+    return {kind: load(own / ("" if kind == "bundle" else "files") / kind) for kind in KINDS}
 
 
-def test_bundle_keeps_search_settings(own, translator):
-    read = Translator.load(own / "bundle")
+def test_bundle_keeps_search_settings(own, opened, small):
+    read = opened["bundle"]
     assert read.search == SEARCH
     assert read.metrics == {"loss": 1.0}
     assert json.loads((own / "bundle" / "metrics.json").read_text())["search"] == SEARCH
     assert read.search_settings == SearchSettings(**SEARCH)
-    assert Translator.ensemble([read, translator]).search == SEARCH
-    assert translator.search == {}
-    assert translator.search_settings == SearchSettings(max_length=32)
+    assert Translator.ensemble([read, small]).search == SEARCH
+    assert small.search == {}
+    assert small.search_settings == SearchSettings(max_length=24)
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_files_have_the_bundle_s_settings(own, expected, translator, kind):
-    model = opened(own, kind)
+def test_files_have_the_bundle_s_settings(opened, expected, small, kind):
+    model = opened[kind]
     assert own_defaults(model.runtime.rules, model.max_length) == SEARCH
     for actual, required in zip(model.translate(TEXTS), expected, strict=True):
         assert actual.text == required.text
         assert actual.score == pytest.approx(required.score, abs=1e-4)
-    other = [result.text for result in translator.translate(TEXTS)]
+    other = [result.text for result in small.translate(TEXTS)]
     assert [result.text for result in expected] != other
-    library = {name: getattr(translator.search_settings, name) for name in SEARCH}
+    library = {name: getattr(small.search_settings, name) for name in SEARCH}
     assert [result.text for result in model.translate(TEXTS, **library)] == other
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_model_decides_whether_texts_are_split(own, kind):
-    model = opened(own, kind)
+def test_model_decides_whether_texts_are_split(opened, kind):
+    model = opened[kind]
     whole, split = (
         model.translate([PARAGRAPH], split_sentences=splits)[0].text for splits in (False, True)
     )
@@ -105,9 +107,9 @@ def test_model_decides_whether_texts_are_split(own, kind):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_streams_have_the_bundle_s_settings(own, translator, kind):
-    greedy = translator.translate(TEXTS, **{**SEARCH, "beam_size": 1})
-    model = opened(own, kind)
+def test_streams_have_the_bundle_s_settings(opened, small, kind):
+    greedy = small.translate(TEXTS, **{**SEARCH, "beam_size": 1})
+    model = opened[kind]
     assert ["".join(model.stream(text)) for text in TEXTS] == [result.text for result in greedy]
 
 
@@ -126,16 +128,16 @@ def test_plain_programs_get_own_settings(own, expected):
 
 @needs_node()
 @needs(*WEB_PACKAGES)
-def test_page_has_own_settings(own, expected, translator):
+def test_page_has_own_settings(own, expected, small):
     command = ["node", own / "files" / "web" / "translate-cli.mjs", *TEXTS]
     done = subprocess.run([*command, PARAGRAPH], capture_output=True, text=True, check=True)
-    whole = translator.translate([PARAGRAPH], split_sentences=False, **SEARCH)
+    whole = small.translate([PARAGRAPH], split_sentences=False, **SEARCH)
     assert done.stdout.splitlines() == [result.text for result in (*expected, *whole)]
     changed = [*command[:2], "--early-stopping", "never", "--forced-eos", "false", *TEXTS]
     done = subprocess.run(changed, capture_output=True, text=True, check=True)
     settings = {**SEARCH, "early_stopping": "never", "forced_eos": False}
     assert done.stdout.splitlines() == [
-        result.text for result in translator.translate(TEXTS, **settings)
+        result.text for result in small.translate(TEXTS, **settings)
     ]
     wrong = [*command[:2], "--early-stopping", "maybe", "a"]
     done = subprocess.run(wrong, capture_output=True, text=True)
@@ -143,18 +145,22 @@ def test_page_has_own_settings(own, expected, translator):
     assert (done.stderr.strip(), done.returncode) == (problem, 1)
 
 
-@pytest.mark.parametrize("file", ["files/translate.onnx", "bundle"])
-def test_commands_use_own_settings(own, expected, file):
-    done = CliRunner().invoke(main.app, ["translate", str(own / file), *TEXTS])
+def test_translate_uses_own_settings(own, expected):
+    path = own / "files" / "translate.onnx"
+    done = CliRunner().invoke(main.app, ["translate", str(path), *TEXTS])
     assert done.stdout.splitlines() == [result.text for result in expected]
+
+
+@pytest.mark.parametrize("file", ["files/translate.onnx", "bundle"])
+def test_inspect_shows_own_settings(own, file):
     shown = CliRunner().invoke(main.app, ["inspect", str(own / file)]).stdout
     assert re.search(r"early_stopping +│ false, true, never +│ false", shown)
     assert re.search(r"beam_size +│ integer +│ 3 ", shown)
     assert inspect(own / file)["settings"]["length_penalty_form"]["default"] == "length"
 
 
-def test_server_uses_own_settings(own):
-    served = ServedModel(opened(own, "translate.onnx"), ServerSettings())
+def test_server_uses_own_settings(opened):
+    served = ServedModel(opened["translate.onnx"], ServerSettings())
     try:
         assert dict(served.work({}).settings) == SEARCH
         assert dict(served.work({"beam_size": 2}).settings) == {**SEARCH, "beam_size": 2}

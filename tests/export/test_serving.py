@@ -28,7 +28,6 @@ from tensorflow_serving.apis import predict_pb2, prediction_log_pb2, prediction_
 from tensorflow_serving.config.model_server_config_pb2 import ModelServerConfig
 
 from tfk_transformer.export.runtime.opening import load
-from tfk_transformer.export.runtime.saved_model_runtime import read_saved_model
 from tfk_transformer.export.to_saved_model.serving import (
     BATCHING_PARAMETERS,
     newest_version,
@@ -45,14 +44,13 @@ def blocks(language):
     return re.findall(rf"```{language}\n(.*?)```", GUIDE, re.DOTALL)
 
 
-@pytest.fixture(scope="module")
-def signatures(exported):
-    model = read_saved_model(exported / "saved_model")
-    yield model.signatures
+@pytest.fixture
+def signatures(saved_model):
+    return saved_model.signatures
 
 
 @pytest.fixture
-def models(exported, tmp_path):
+def served(exported, tmp_path):
     """A folder of models with one version of one."""
     write_serving(exported / "saved_model", tmp_path / "models", "numbers")
     return tmp_path / "models"
@@ -95,23 +93,23 @@ def test_warm_up_requests_are_batchable(exported, signatures):
         assert len({shape[0].size for shape in shapes}) == 1
 
 
-def test_serving_versions_are_numbered(exported, models):
-    assert newest_version(models / "numbers") == models / "numbers" / "1"
+def test_serving_versions_are_numbered(exported, served):
+    assert newest_version(served / "numbers") == served / "numbers" / "1"
     assert (
-        write_serving(exported / "saved_model", models, "numbers", version=9)
-        == models / "numbers" / "9"
+        write_serving(exported / "saved_model", served, "numbers", version=9)
+        == served / "numbers" / "9"
     )
-    assert write_serving(exported / "saved_model", models, "numbers") == models / "numbers" / "10"
-    assert sorted(path.name for path in (models / "numbers").iterdir()) == ["1", "10", "9"]
-    assert (models / "numbers" / "10" / WARM_UP).is_file()
-    shutil.rmtree(models / "numbers" / "9" / "variables")  # what is not opened may be broken
-    assert newest_version(models / "numbers") == models / "numbers" / "10"
-    assert load(models / "numbers").translate(["forty-two"])[0].text == "zweiundvierzig"
-    assert newest_version(models) is None
+    assert write_serving(exported / "saved_model", served, "numbers") == served / "numbers" / "10"
+    assert sorted(path.name for path in (served / "numbers").iterdir()) == ["1", "10", "9"]
+    assert (served / "numbers" / "10" / WARM_UP).is_file()
+    shutil.rmtree(served / "numbers" / "9" / "variables")  # what is not opened may be broken
+    assert newest_version(served / "numbers") == served / "numbers" / "10"
+    assert load(served / "numbers").translate(["forty-two"])[0].text == "zweiundvierzig"
+    assert newest_version(served) is None
 
 
-def test_models_config_keeps_old_entries(exported, models):
-    config = text_format.Parse((models / "models.config").read_text(), ModelServerConfig())
+def test_models_config_keeps_old_entries(exported, served):
+    config = text_format.Parse((served / "models.config").read_text(), ModelServerConfig())
     (model,) = config.model_config_list.config
     assert (model.name, model.base_path, model.model_platform) == (
         "numbers",
@@ -119,47 +117,47 @@ def test_models_config_keeps_old_entries(exported, models):
         "tensorflow",
     )
     model.model_version_policy.latest.num_versions = 2
-    (models / "models.config").write_text(text_format.MessageToString(config))
-    (models / "batching_parameters.txt").write_text("max_batch_size { value: 8 }")
-    write_serving(exported / "saved_model", models, "numbers")
-    write_serving(exported / "saved_model", models, "more", mounted="/srv")
+    (served / "models.config").write_text(text_format.MessageToString(config))
+    (served / "batching_parameters.txt").write_text("max_batch_size { value: 8 }")
+    write_serving(exported / "saved_model", served, "numbers")
+    write_serving(exported / "saved_model", served, "more", mounted="/srv")
     first, second = text_format.Parse(
-        (models / "models.config").read_text(), ModelServerConfig()
+        (served / "models.config").read_text(), ModelServerConfig()
     ).model_config_list.config
     assert first == model
     assert (second.name, second.base_path) == ("more", "/srv/more")
-    assert (models / "batching_parameters.txt").read_text() == "max_batch_size { value: 8 }"
+    assert (served / "batching_parameters.txt").read_text() == "max_batch_size { value: 8 }"
 
 
-def test_bad_serving_input_is_refused(exported, models, tmp_path):
+def test_bad_serving_input_is_refused(exported, served, tmp_path):
     saved_model = exported / "saved_model"
     for arguments, message in (
-        ((exported, models, "new"), "expected a folder with saved_model.pb"),
-        ((saved_model, models, "a/b"), "name: expected letters"),
+        ((exported, served, "new"), "expected a folder with saved_model.pb"),
+        ((saved_model, served, "a/b"), "name: expected letters"),
         (
-            (saved_model, models, "new", 0),
+            (saved_model, served, "new", 0),
             "version: expected a new number of at least 1, got 0; .* has none",
         ),
-        ((saved_model, models, "numbers", 1), r"version: .* got 1; .* has \[1\]"),
-        ((saved_model, models / "models.config", "new"), "models: expected a path inside a folder"),
+        ((saved_model, served, "numbers", 1), r"version: .* got 1; .* has \[1\]"),
+        ((saved_model, served / "models.config", "new"), "models: expected a path inside a folder"),
     ):
         with pytest.raises(ValueError, match=message):
             write_serving(*arguments)
-    (models / "models.config").write_text("models {")
+    (served / "models.config").write_text("models {")
     with pytest.raises(ValueError, match="models: expected a ModelServerConfig in .*models.config"):
-        write_serving(saved_model, models, "new")
-    assert sorted(path.name for path in models.iterdir()) == [
+        write_serving(saved_model, served, "new")
+    assert sorted(path.name for path in served.iterdir()) == [
         "batching_parameters.txt",
         "models.config",
         "numbers",
     ]
 
 
-def test_batching_parameters_parse(models):
+def test_batching_parameters_parse(served):
     """The package of the interface does not have this message; these are its fields and their
     numbers in the server's source.
     """
-    assert (models / "batching_parameters.txt").read_text() == BATCHING_PARAMETERS
+    assert (served / "batching_parameters.txt").read_text() == BATCHING_PARAMETERS
     field = descriptor_pb2.FieldDescriptorProto
     file = descriptor_pb2.FileDescriptorProto(
         name="batching.proto", package="serving", syntax="proto3"

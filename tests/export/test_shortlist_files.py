@@ -41,6 +41,7 @@ from tfk_transformer.pipelines.translator import Translator
 from tfk_transformer.search.signature_functions import signature_function
 from tfk_transformer.tokenizers.subword_tokenizer import SubwordTokenizer
 
+pytestmark = pytest.mark.usefixtures("few_probes")
 SEARCHES = (
     {"beam_size": 1},
     {"beam_size": 3, "n_best": 3},
@@ -135,25 +136,25 @@ def test_gather_runs_before_the_loops(tokenizer):
 
 
 @pytest.fixture(scope="module")
-def files(translator, recipe, tmp_path_factory):
+def files(small, recipe, tmp_path_factory):
     folder = tmp_path_factory.mktemp("shortlist") / "files"
     formats = [
         "onnx",
         "onnx_int8",
         *(["ctranslate2"] if importlib.util.find_spec("ctranslate2") else []),
     ]
-    export(translator, folder, formats, shortlist=recipe.data)
+    export(small, folder, formats, shortlist=recipe.data)
     return folder
 
 
-def test_export_learns_shortlist(translator, files):
+def test_export_learns_shortlist(small, files):
     actual = json.loads((files / "parity.json").read_text())
     assert actual["ids"] == "equal"
     assert actual["shortlist"]["learned_from_pairs"] == 200
     for name in ("translate.onnx", "generate.int8.onnx"):
         assert inspect(files / name)["facts"]["shortlist"] == actual["shortlist"]
     texts = ["forty-two", "one hundred ninety-nine", "seven"]
-    whole = [translation.text for translation in translator.translate(texts)]
+    whole = [translation.text for translation in small.translate(texts)]
     assert [
         translation.text for translation in load(files / "translate.onnx").translate(texts)
     ] == whole
@@ -162,7 +163,7 @@ def test_export_learns_shortlist(translator, files):
     ] == whole
 
 
-def test_ctranslate2_gets_vocabulary_map(translator, files):
+def test_ctranslate2_gets_vocabulary_map(small, files):
     pytest.importorskip("ctranslate2")
     actual = json.loads((files / "parity.json").read_text())
     assert (
@@ -175,7 +176,7 @@ def test_ctranslate2_gets_vocabulary_map(translator, files):
     # All but padding.
     assert always[0] == ""
     assert len(always[1].split()) == actual["shortlist"]["for_every_text"] - 1
-    source = SentencePieceProcessor(model_proto=translator.source_tokenizer.model)
+    source = SentencePieceProcessor(model_proto=small.source_tokenizer.model)
     assert others
     assert {token for token, _ in others} <= {
         source.id_to_piece(i) for i in range(END_ID + 1, len(source))

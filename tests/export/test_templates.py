@@ -14,8 +14,10 @@ from tfk_transformer.tokenizers.subword_tokenizer import SubwordTokenizer
 FOLDER = Path(expansion.__file__).parent
 
 
-# A search is traced and converted in five processor seconds. Three have all parts of these.
-LONG = {"search_blocks.onnx", "search_shortlist.onnx", "search_continuation.onnx"}
+# A search is traced and converted in five processor seconds.
+LONG = {
+    f"{name}.onnx" for name in building.TEMPLATES if name.startswith("search") and name != "search"
+}
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from tfk_transformer.pipelines.text_classifier import TextClassifier
 from tfk_transformer.runtime_environment import install_line
 from tfk_transformer.tokenizers.subword_tokenizer import SubwordTokenizer
 
+pytestmark = pytest.mark.usefixtures("few_probes")
 MISSING = (
     "a SavedModel needs tensorflow_text, which runs its tokenizers, and it is not installed. "
     f"Install it with: {install_line('tensorflow')} (on Windows, which has no "

@@ -49,17 +49,17 @@ def rows(translator):
 
 @pytest.fixture(scope="module")
 def expected(translator):
-    """What Keras makes of the rows under each of SETTINGS: a list of (ids, score) for each row,
-    padding left out.
+    """Results of Keras under each of SETTINGS: for each row a list of (ids, score), without
+    padding.
     """
     generate = signature_function(translator.functions, GENERATE)
     source = probe_ids(TEXTS, translator.source_tokenizer, 32)
     results = []
     for settings in SETTINGS:
-        found = generate(
+        outputs = generate(
             source, np.zeros((1, 0), "int32"), *SearchSettings(**settings).as_numbers().values()
         )
-        ids, scores = found["ids"].numpy(), found["scores"].numpy()
+        ids, scores = outputs["ids"].numpy(), outputs["scores"].numpy()
         results.append(
             [
                 [(row[row > 0].tolist(), score) for row, score in zip(*pair, strict=True)]
@@ -69,13 +69,14 @@ def expected(translator):
     return results
 
 
-def check(found, expected):
+def check(actual, expected):
     """Compare rows of (ids, score) pairs: every id, and scores to 1e-4."""
-    assert [[ids for ids, _ in row] for row in found] == [
-        [ids for ids, _ in row] for row in expected
-    ]
-    flat, wanted = ([score for row in rows for _, score in row] for rows in (found, expected))
-    np.testing.assert_allclose(flat, wanted, atol=1e-4)
+    actual_ids, expected_ids = (
+        [[ids for ids, _ in row] for row in rows] for rows in (actual, expected)
+    )
+    assert actual_ids == expected_ids
+    scores = [[score for row in rows for _, score in row] for rows in (actual, expected)]
+    np.testing.assert_allclose(*scores, atol=1e-4)
 
 
 def node(path, rows, settings):
@@ -94,11 +95,11 @@ class TestNode:
     def test_node_matches_keras(self, exported, rows, expected, number):
         done = node(exported / "generate.onnx", rows, SETTINGS[number])
         assert (done.returncode, done.stderr) == (0, "")
-        found = [
+        actual = [
             [(hypothesis["ids"], hypothesis["score"]) for hypothesis in json.loads(line)]
             for line in done.stdout.splitlines()
         ]
-        check(found, expected[number])
+        check(actual, expected[number])
 
     @pytest.mark.parametrize(
         ("rows", "settings", "message"),
