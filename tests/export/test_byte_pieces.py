@@ -16,6 +16,7 @@ from tfk_transformer.export.to_onnx.text_operators import write_detokenizer
 from tfk_transformer.importing.model_import import import_model
 from tfk_transformer.tokenizers.subword_tokenizer import SubwordTokenizer
 
+pytestmark = pytest.mark.usefixtures("few_probes")
 TEXTS = ["Ein Mann läuft im Schnee.", "Eine Frau schläft auf dem Sofa.", "Zwei Hunde spielen."] * 9
 
 

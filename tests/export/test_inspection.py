@@ -6,7 +6,9 @@ import sys
 
 import onnx
 import pytest
+from typer.testing import CliRunner
 
+from tfk_transformer.apps.cli import main
 from tfk_transformer.config.search_settings import SearchSettings
 from tfk_transformer.export.inspection import inspect
 from tfk_transformer.inference.signatures import GENERATE, SAVED_MODEL, TRANSLATE
@@ -116,13 +118,12 @@ def test_inspect_prints_table_and_json(exported):
         "import runpy, sys; sys.modules['tensorflow'] = sys.modules['keras'] = None; "
         "runpy.run_module('tfk_transformer')"
     )
-    command = [sys.executable, "-c", code, "inspect", exported / "translate.onnx"]
-    people, machines = (
-        subprocess.run([*command, *more], capture_output=True, text=True)
-        for more in ((), ("--json",))
-    )
+    path = exported / "translate.onnx"
+    command = [sys.executable, "-c", code, "inspect", path]
+    people = subprocess.run(command, capture_output=True, text=True)
+    machines = CliRunner().invoke(main.app, ["inspect", str(path), "--json"])
     assert people.stderr == machines.stderr == ""
-    assert json.loads(machines.stdout) == inspect(exported / "translate.onnx")
+    assert json.loads(machines.stdout) == inspect(path)
     rows = [
         [cell.strip() for cell in re.split("[│┃]", line)[1:-1]]
         for line in people.stdout.splitlines()
@@ -133,5 +134,5 @@ def test_inspect_prints_table_and_json(exported):
     assert ["output", "scores", "float32", "[N, n_best]", ""] in rows
     assert ["model_dim", "128"] in rows
     assert ["sentences", "128"] in rows
-    size = (exported / "translate.onnx").stat().st_size
+    size = path.stat().st_size
     assert ["translate.onnx", f"{size:,} bytes"] in rows

@@ -74,10 +74,10 @@ def saturated_sums(rows, zero, weights):
 
 
 def sums_of_onnxruntime(rows, zero, weights, path):
-    given = ir.Value(
+    rows_input = ir.Value(
         name="rows", shape=ir.Shape([None, rows.shape[1]]), type=ir.TensorType(ir.DataType.UINT8)
     )
-    graph = ir.Graph([given], [], nodes=[], opset_imports={"": 18}, name="product")
+    graph = ir.Graph([rows_input], [], nodes=[], opset_imports={"": 18}, name="product")
     arrays = {"weights": weights, "zero": np.array(zero, "uint8")}
     constants = [
         ir.Value(name=name, const_value=ir.tensor(array, name=name))
@@ -85,7 +85,7 @@ def sums_of_onnxruntime(rows, zero, weights, path):
     ]
     for constant in constants:
         graph.register_initializer(constant)
-    sums = tape.Tape(graph).op("MatMulInteger", [given, *constants])
+    sums = tape.Tape(graph).op("MatMulInteger", [rows_input, *constants])
     sums.name, sums.dtype = "sums", ir.DataType.INT32
     graph.outputs.append(sums)
     return opened(ir.Model(graph, ir_version=8), path).run(None, {"rows": rows})[0]
@@ -257,8 +257,10 @@ def int8_weights(value):
     return value.producer().inputs[0].const_value.numpy().T
 
 
-# The others have no products of another kind.
-@pytest.mark.parametrize("options", with_long(OPTIONS, {*OPTIONS} - {"post", "t5", "ssru"}))
+PRODUCTS = {name: OPTIONS[name] for name in ("post", "t5", "umt5", "ssru", "keys_are_values")}
+
+
+@pytest.mark.parametrize("options", with_long(PRODUCTS, {"umt5", "keys_are_values"}))
 def test_int8_weights_never_saturate(options, tokenizer):
     actual = weights_of(int8_graph(of_transformer(tokenizer, **options)).graph)
     encoder_layers = options.get("encoder_layers", 1)
@@ -388,13 +390,13 @@ def library(tmp_path_factory):
 
 def run_without(library, hidden, path, inputs):
     """The first output of an ONNX file in a process that does not find some instructions."""
-    given = json.dumps(
+    request = json.dumps(
         [str(path), {name: (array.tolist(), str(array.dtype)) for name, array in inputs.items()}]
     )
     environment = {**os.environ, "LD_PRELOAD": str(library), "HIDE": hidden}
     done = subprocess.run(
         [sys.executable, "-c", RUN],
-        input=given,
+        input=request,
         env=environment,
         capture_output=True,
         text=True,

@@ -27,7 +27,7 @@ SEARCHES = (
 )
 
 
-# Each value of an option is in one of these. The long tests have the options of known models.
+# Each value of an option is in one of these.
 COMBINED = {
     "post_dropout, learned positions": {
         "norm": "post_dropout",
@@ -74,9 +74,16 @@ COMBINED = {
         "ff_activation": "gelu_sigmoid",
         "attention_bias": ["output"],
     },
-    "relative": {"positions": "relative", "position_buckets": 6, "position_max_distance": 5},
+    "relative, heads of any width": {
+        "positions": "relative",
+        "position_buckets": 6,
+        "position_max_distance": 5,
+        "key_dim": 5,
+        "value_dim": 7,
+        "attention_bias": ["key", "value"],
+    },
 }
-WIDTHS = {"key_dim": 5, "value_dim": 7, "attention_bias": ["key", "value"]}
+FAMILIES = {name: OPTIONS[name] for name in ("marian", "m2m", "mbart", "t5")}
 
 
 @pytest.fixture(scope="module")
@@ -100,7 +107,8 @@ def assert_equal(translator, session, searches=SEARCHES):
 
 
 @pytest.mark.parametrize(
-    "options", with_long({**COMBINED, **OPTIONS, "heads of any width": WIDTHS}, {*OPTIONS})
+    "options",
+    with_long({**COMBINED, **FAMILIES}, FAMILIES),  # a search each
 )
 def test_onnx_options_match_keras(options, tokenizer, tmp_path):
     translator = of_transformer(tokenizer, **options)

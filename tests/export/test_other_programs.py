@@ -163,10 +163,10 @@ def test_openvino_search_with_settings(exported, session, source):
     for tensor in defaults:
         model.graph.initializer.remove(tensor)
     _, run = compiled(model.SerializeToString())
-    given = {tensor.name: onnx.numpy_helper.to_array(tensor).copy() for tensor in defaults}
+    default_values = {tensor.name: onnx.numpy_helper.to_array(tensor).copy() for tensor in defaults}
     for settings in SETTINGS:
         chosen = as_inputs(source, settings)
-        check(run(given | chosen), session.run(["ids", "scores"], chosen))
+        check(run(default_values | chosen), session.run(["ids", "scores"], chosen))
 
 
 @pytest.fixture(scope="module")

@@ -35,3 +35,10 @@ def test_probes_have_bounded_lengths():
         searches = probe_settings({"beam_size": 6, "max_length_factor": factor})
         assert [search["max_length_factor"] for search in searches] == [expected, expected]
         assert [search["beam_size"] for search in searches] == [1, 6]
+
+
+def test_missing_probes_are_generated(translator):
+    texts = probe_texts(["seven"], translator.source_tokenizer)
+    assert len(texts) == PROBES == 100
+    assert texts[0] == "seven"
+    assert all(texts)

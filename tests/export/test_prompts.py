@@ -16,6 +16,7 @@ from tfk_transformer.models.language_model import LanguageModel
 from tfk_transformer.pipelines.translator import Translator
 from tfk_transformer.tokenizers.subword_tokenizer import SubwordTokenizer
 
+pytestmark = pytest.mark.usefixtures("few_probes")
 PROMPTS = ["abcabcabcabcab"[:length] for length in range(1, 15)]
 
 
@@ -44,7 +45,7 @@ def continuer():
 
 
 @pytest.fixture(scope="module")
-def exported(continuer, tmp_path_factory):
+def exported(continuer, few_probes, tmp_path_factory):
     """Its files: the export itself compares the steps over prompts of unlike length with the
     search.
     """

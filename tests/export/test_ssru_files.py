@@ -11,6 +11,7 @@ from tfk_transformer.models.language_model import LanguageModel
 from tfk_transformer.pipelines.translator import Translator
 from tfk_transformer.tokenizers.subword_tokenizer import SubwordTokenizer
 
+pytestmark = pytest.mark.usefixtures("few_probes")
 TEXTS = ["ab ba", "", "cd dc aab", "bba"]
 PREFIXES = ["", "cd", "ab ba", "dc cd"]
 SEARCHES = (

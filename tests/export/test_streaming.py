@@ -9,6 +9,7 @@ import numpy as np
 import onnx
 import pytest
 import sentencepiece
+from forked_programs import run_program
 
 from tfk_transformer import Translator
 from tfk_transformer.config.model_options import TransformerConfig
@@ -101,16 +102,14 @@ def test_stream_refuses_bad_requests(models, kind, text, settings, message):
         models[kind].stream(text, **settings)
 
 
-def test_stream_needs_step_files(exported, translator, tmp_path):
+def test_stream_needs_step_files(exported, small, tmp_path):
     (tmp_path / "translate.onnx").write_bytes((exported / "translate.onnx").read_bytes())
     with pytest.raises(
         ValueError,
         match="expected decoder_step.onnx in .*; export the bundle with the format onnx_steps",
     ):
         OnnxTranslator(tmp_path / "translate.onnx").stream("one")
-    write_saved_model(
-        translator, translator.functions, tmp_path / "saved_model", {"translate": TRANSLATE}
-    )
+    write_saved_model(small, small.functions, tmp_path / "saved_model", {"translate": TRANSLATE})
     with pytest.raises(
         ValueError, match=r"expected the signature 'decoder_step', got \['translate'\]"
     ):
@@ -226,9 +225,7 @@ def test_the_documented_loop_streams(exported, tmp_path):
     assert len(code.strip().splitlines()) <= 30
     assert "tfk_transformer import" not in code
     code = code.replace("numbers-files", str(exported))
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path
-    )
+    done = run_program([sys.executable, "-c", code], cwd=tmp_path)
     assert done.stdout.strip() == "zweiundvierzig", done.stderr
 
 
