@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from random_translators import SIZES, V, of_transformer, source_ids
 
+from tfk_transformer.export import parity
 from tfk_transformer.export.exporting import export
 from tfk_transformer.export.inspection import inspect
 from tfk_transformer.export.runtime.onnx_runtime import OnnxScorer, OnnxStreamer
@@ -36,7 +37,7 @@ SEARCHES = (
     {"beam_size": 2, "n_best": 2, "temperature": 1.3, "top_k": 7, "seed": 5},
 )
 
-FORMATS = ("saved_model", "onnx", "onnx_steps", "onnx_int8")  # the other libraries hold no ensemble
+FORMATS = ("saved_model", "onnx", "onnx_steps")
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +54,7 @@ def ensemble():
 
 @pytest.fixture(scope="module")
 def files(ensemble, tmp_path_factory):
-    """Files in all formats; the export compares them with the model, and would fail."""
+    """Files in the default formats; the export compares them with the model, and would fail."""
     folder = tmp_path_factory.mktemp("ensemble") / "files"
     figures = export(ensemble, folder, FORMATS)
     assert set(figures) >= set(FORMATS)
@@ -121,3 +122,10 @@ def test_observe_rows_of_each_member(ensemble):
         for i, width in enumerate((SIZES["model_dim"], 22))
     }
     assert {name: len(rows[name].moments) for name in widths} == widths
+
+
+@pytest.mark.long  # four sets of weights in 8 bits
+def test_int8_files_agree(ensemble, tmp_path, monkeypatch):
+    monkeypatch.setattr(parity, "PROBES", 100)  # agreement on fewer texts depends on chance
+    figures = export(ensemble, tmp_path / "files", ["onnx_int8"])
+    assert figures["onnx_int8"]["bleu_with_the_model"] >= parity.AGREEMENT

@@ -35,7 +35,7 @@ from tfk_transformer.models.transformer import Transformer
 from tfk_transformer.pipelines.translator import Translator
 
 pytestmark = pytest.mark.usefixtures("few_probes")
-FEW = 12  # probe texts
+FEW = 12  # probe texts of `few_probes`
 TEXTS = ["forty-two", "one hundred ninety-nine", "", "seven", "no number at all", "Ünïcödé ﬁ ½ 中"]
 
 
@@ -339,7 +339,7 @@ def test_long_probes_compare_by_ids(small, tmp_path):
 def test_large_model_fewer_beam_probes(small, tmp_path, monkeypatch):
     monkeypatch.setattr(expected_results, "LARGE", small.model.count_params() - 1)
     monkeypatch.setattr(expected_results, "BEAM_PROBES", 5)
-    # Its own probes: the functions of `small` are traced already, for a small model.
+    # Another translator: functions of `small` are already traced, for a small model.
     large = Translator(small.model, small.source_tokenizer, probes=small.probes)
     figures = export(large, tmp_path / "out", ["onnx"])
     assert figures["settings"] == [{"beam_size": 1, "probes": FEW}, {"probes": 5}]

@@ -44,7 +44,7 @@ pytestmark = [
     pytest.mark.filterwarnings("default::UserWarning:ctranslate2", "default::UserWarning:torch"),
     pytest.mark.usefixtures("few_probes"),
 ]
-FEW = 12  # probe texts
+FEW = 12  # probe texts of `few_probes`
 SIZES = {
     "model_dim": 18,
     "num_heads": 3,
@@ -410,7 +410,7 @@ def test_command_writes_both_folders(written):
     assert len(lines) == 6  # no command runs folders of other libraries
     # Padding has a tenth of this model's probabilities, and none there, which changes some
     # translations of a beam search.
-    assert 0.8 * FEW <= own <= FEW
+    assert 0.7 * FEW <= own <= FEW
     assert figures["ctranslate2"]["same_without_padding_in_beam_search"] == FEW
     assert set(figures) == {"sentences", "ctranslate2", "huggingface"}
     assert figures["ctranslate2"]["largest_score_difference"] < 1e-4

@@ -44,6 +44,7 @@ COMBINED = {
         "target_prefix": (2, 8, 5),
     },
     "rms, positions by layer": {
+        "decoder_layers": 1,
         "positions": "relative_by_layer",
         "position_buckets": 6,
         "position_max_distance": 5,
@@ -57,6 +58,7 @@ COMBINED = {
         "encoder_layers": 2,
     },
     "ssru, post": {
+        "decoder_layers": 1,
         "decoder_mixer": "ssru",
         "norm": "post",
         "norm_epsilon": 1e-5,
@@ -75,6 +77,7 @@ COMBINED = {
         "attention_bias": ["output"],
     },
     "relative, heads of any width": {
+        "decoder_layers": 1,
         "positions": "relative",
         "position_buckets": 6,
         "position_max_distance": 5,

@@ -312,6 +312,7 @@ def translate_in_c(program, saved_model, text: str):
     )
 
 
+@pytest.mark.long  # compiles the program
 def test_c_program_matches_keras(program, exported, translator):
     texts = TEXTS * 9  # more than one batch, and not a whole number of them
     expected = [result.text for result in translator.translate(texts, split_sentences=False)]
@@ -323,6 +324,7 @@ def test_c_program_matches_keras(program, exported, translator):
     assert f"line {len(texts) + 1}: longer than the model reads" in done.stderr.decode()
 
 
+@pytest.mark.long  # compiles the program
 def test_c_program_reports_bad_files(program, exported, tmp_path):
     for saved_model, operators, message in (
         (tmp_path, program[1], f"error: {tmp_path}: .*SavedModel"),

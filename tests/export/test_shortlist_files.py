@@ -147,19 +147,16 @@ def files(small, recipe, tmp_path_factory):
 
 
 def test_export_learns_shortlist(small, files):
-    actual = json.loads((files / "parity.json").read_text())
-    assert actual["ids"] == "equal"
-    assert actual["shortlist"]["learned_from_pairs"] == 200
+    figures = json.loads((files / "parity.json").read_text())
+    assert figures["ids"] == "equal"
+    assert figures["shortlist"]["learned_from_pairs"] == 200
     for name in ("translate.onnx", "generate.int8.onnx"):
-        assert inspect(files / name)["facts"]["shortlist"] == actual["shortlist"]
-    texts = ["forty-two", "one hundred ninety-nine", "seven"]
+        assert inspect(files / name)["facts"]["shortlist"] == figures["shortlist"]
+    texts = ["one hundred ninety-nine", "seven"]
     whole = [translation.text for translation in small.translate(texts)]
-    assert [
-        translation.text for translation in load(files / "translate.onnx").translate(texts)
-    ] == whole
-    assert [
-        translation.text for translation in load(files / "translate.int8.onnx").translate(texts)
-    ] == whole
+    for name in ("translate.onnx", "translate.int8.onnx"):
+        actual = [translation.text for translation in load(files / name).translate(texts)]
+        assert actual == whole, name
 
 
 def test_ctranslate2_gets_vocabulary_map(small, files):
