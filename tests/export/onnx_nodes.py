@@ -4,7 +4,7 @@ import onnx
 
 
 def all_nodes(graph):
-    """Yield every node of an ONNX graph, those of bodies and branches too."""
+    """Yield every node of an ONNX graph, including nodes of loop bodies and branches."""
     for node in graph.node:
         yield node
         for attribute in node.attribute:

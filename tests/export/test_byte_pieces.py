@@ -21,7 +21,7 @@ TEXTS = ["Ein Mann läuft im Schnee.", "Eine Frau schläft auf dem Sofa.", "Zwei
 
 
 def detokenizer(pieces):
-    """A session of the operators alone, which takes ids (N, 1, T)."""
+    """Return a session of only these operators, which takes ids (N, 1, T)."""
     ids = ir.Value(name="ids", shape=ir.Shape(["N", 1, "T"]), type=ir.TensorType(ir.DataType.INT32))
     graph = ir.Graph([ids], [], nodes=[], opset_imports={"": OPSET, TEXT_OPERATORS: 1}, name="text")
     texts = write_detokenizer(tape.Tape(graph), ids, pieces)

@@ -43,7 +43,7 @@ def test_inspect_describes_onnx_file(exported, translator, name, signature):
     assert actual["facts"]["opsets"]["ai.onnx"] == 18
     assert actual["facts"]["special_ids"]["end"] == 2
     assert actual["facts"]["nodes"] > actual["facts"]["nodes_in_the_innermost_loop"] > 20
-    # All weights once, and beside them positions and a few constants.
+    # All weights once, positions, and a few constants.
     weights = translator.model.count_params()
     assert weights < actual["parameters"] < weights + 3 * 32 * 128
 

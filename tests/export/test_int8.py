@@ -48,15 +48,15 @@ print(json.dumps(first.tolist()))
 
 
 def exact_sums(rows, zero, weights):
-    """What processors with VNNI compute: the products of uint8 rows less their zero, and int8
-    weights, added in 32 bits.
+    """Return the sums of processors with VNNI, which add in 32 bits.
+
+    The factors are uint8 rows minus their zero, and int8 weights.
     """
     return (rows.astype("int64") - int(zero)) @ weights.astype("int64")
 
 
 def saturated_sums(rows, zero, weights):
-    """What other x86 processors compute: as `exact_sums`, but pairs of products are added in 16
-    bits and cut.
+    """Return the sums of other x86 processors, which add pairs of products in 16 bits and cut them.
 
     This is the instruction VPMADDUBSW of Intel's Software Developer's Manual, volume 2: "adds the
     pairs of signed words and writes the saturated sums". The zero is subtracted afterwards, in 32
@@ -213,7 +213,7 @@ def int8_graph(translator, kept=()):
 
 @pytest.mark.parametrize("kind", ["mbart", "decoder"])
 def test_observed_rows_skip_padding(kind, tokenizer):
-    """The rows of several sentences at once are those of each on its own."""
+    """A batch gives the same rows as its sentences one by one."""
     if kind == "decoder":
         sizes = {name: size for name, size in SIZES.items() if name != "encoder_layers"}
         model = translator_of(tokenizer, LanguageModel, **sizes, vocab_size=V).model
@@ -250,7 +250,7 @@ def weights_of(graph):
 
 
 def int8_weights(value):
-    """The weights of a product; those of a table are transposed when the file is loaded."""
+    """Return the weights of a product; a table is transposed when the file is loaded."""
     if value.producer() is None:
         return value.const_value.numpy()
     assert value.producer().op_type == "Transpose"

@@ -1,4 +1,4 @@
-"""What ONNX files say about themselves, as viewers and programs in any language read it."""
+"""Descriptions in ONNX files, which viewers and programs in any language read."""
 
 import json
 import shutil

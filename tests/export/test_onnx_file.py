@@ -34,7 +34,7 @@ def parted(models, translator, tmp_path):
 
 
 def inside(graph):
-    """Yield the initializers that stand in an ONNX graph itself, those of loops' bodies too."""
+    """Yield the initializers inside an ONNX file, including those in loop bodies."""
     yield from (
         tensor for tensor in graph.initializer if tensor.data_location != onnx.TensorProto.EXTERNAL
     )
@@ -149,9 +149,7 @@ def test_broken_weights_are_refused(parted, cut):
 
 
 def test_conversion_can_be_repeated(translator):
-    """TensorFlow names what it inlines anew in each conversion, and must not find two functions of
-    one name.
-    """
+    """Each conversion has names of its own: TensorFlow must not find two functions of one name."""
     first, second = (
         Counter(node.op_type for node in generate_graph(translator).graph.all_nodes())
         for _ in range(2)

@@ -155,7 +155,7 @@ def test_openvino_default_search(exported, session, source):
     check(run({"source_ids": source}), session.run(["ids", "scores"], {"source_ids": source}))
 
 
-@pytest.mark.long  # compiles the graph anew
+@pytest.mark.long  # compiles the graph again
 def test_openvino_search_with_settings(exported, session, source):
     model = onnx.load(exported / "generate.onnx")
     inputs = {value.name for value in model.graph.input}

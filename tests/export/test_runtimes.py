@@ -191,7 +191,7 @@ def test_log_probability_is_token_sum(models):
         assert actual.log_probability == pytest.approx(sum(actual.token_log_probs), abs=1e-4)
 
 
-# What files beside each other are for.
+# Files next to each other.
 
 
 def test_lone_onnx_names_missing_files(exported, tmp_path):

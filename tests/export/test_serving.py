@@ -185,7 +185,7 @@ def of_rest(request, signatures):
     expected = function.structured_input_signature[1]
     inputs = request.get("inputs")
     if inputs is None:
-        (name,) = expected  # instances without names need one input alone
+        (name,) = expected  # instances without names need exactly one input
         inputs = {name: request["instances"]}
     assert set(inputs) == set(expected)
     return function, {

@@ -63,7 +63,7 @@ def test_share_merges_equal_nodes(op):
 
 
 def test_loop_invariants_are_hoisted(op):
-    """x is added n times after it has been negated, in the loop, each time anew."""
+    """The loop negates x again each time, and adds it n times."""
     x, body = (
         op.graph_like.inputs[0],
         tape.Tape(ir.Graph([], [], nodes=[], opset_imports={"": 18}, name="body")),
