@@ -152,7 +152,7 @@ def test_ctranslate2_matches_model(options, tmp_path):
         str(tmp_path / "model"), compute_type="float32", intra_threads=1
     )
     draw = np.random.default_rng(5)
-    sources = [draw.integers(END_ID + 1, V, draw.integers(1, 9)) for _ in range(100)]
+    sources = [draw.integers(END_ID + 1, V, draw.integers(1, 9)) for _ in range(200)]
     ids = padded(sources)
     for beam_size in (1, 4):
         settings = SearchSettings(
