@@ -144,10 +144,12 @@ def test_bad_source_keeps_its_target(translator, tmp_path, bad):
 
 
 def test_student_trains_and_resumes(translator, recipe, tmp_path):
-    small = recipe.replace(epochs=1, options=SHALLOW, validation_data=None)
+    numbers = write_number_files(tmp_path, range(40))
+    sizes = {"epochs": 1, "vocab_size": 50, "options": SHALLOW, "validation_data": None}
+    small = recipe.replace(data=numbers, **sizes)
     student = distill([translator], small, tmp_path / "student", beam_size=2, say=lambda line: None)
     assert student.model.config.decoder_layers == 1
-    assert (tmp_path / "student.distilled" / "target.train.txt").read_text().count("\n") == 400
+    assert (tmp_path / "student.distilled" / "target.train.txt").read_text().count("\n") == 80
     assert (
         f"folder:{tmp_path / 'student.distilled'}:source-target"
         in (tmp_path / "student" / "recipe.toml").read_text()

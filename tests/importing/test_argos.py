@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import sentencepiece
 from ctranslate2_folder import packed, write_fairseq, write_marian, write_opennmt
+from imported_folder import refused, weights_of
 from marian_folder import pieces_of, sentences, trained
-from test_ctranslate2_folder import refused, weights_of
 from typer.testing import CliRunner
 
 from tfk_transformer.apps.cli import main
@@ -132,10 +132,9 @@ def translated_by_argos(package, texts, **limits):
     ("write", "metadata", "count"),
     [
         (write_nllb, {"target_prefix": "eng_Latn"}, 20),
-        # 200 texts each.
-        pytest.param(write_nllb, {"target_prefix": "eng_Latn"}, 200, marks=pytest.mark.long),
-        pytest.param(write_opennmt, {}, 200, marks=pytest.mark.long),
-        pytest.param(write_opus_mt, {}, 200, marks=pytest.mark.long),
+        # The searches of other decoders' starts are compared in every run.
+        pytest.param(write_opennmt, {}, 60, marks=pytest.mark.long),
+        pytest.param(write_opus_mt, {}, 60, marks=pytest.mark.long),
     ],
 )
 def test_packages_translate_as_argos(write, metadata, count, tmp_path):

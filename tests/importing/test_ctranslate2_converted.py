@@ -5,8 +5,9 @@ are CTranslate2's own.
 import numpy as np
 import pytest
 from ctranslate2_converted import FAMILIES, LANGUAGES, write_converted
+from imported_folder import rows_of_texts
 from marian_folder import random_texts
-from test_ctranslate2_folder import rows_of_texts
+from tiers import with_long
 
 from tfk_transformer.config.search_settings import SearchSettings
 from tfk_transformer.constants import END_ID, PAD_ID
@@ -51,16 +52,12 @@ def dropped_ends(translator, ids, beam_size):
     return (first.ids.numpy()[:, 1:, 0] == END_ID).any(axis=1)
 
 
+# A conversion by transformers and a search each.
 @pytest.mark.parametrize(
-    ("family", "count"),
-    [
-        ("M2M100", 20),
-        ("T5 1.1", 20),
-        # 200 texts and three searches.
-        *(pytest.param(family, 200, marks=pytest.mark.long) for family in FAMILIES),
-    ],
+    "family", with_long({name: name for name in FAMILIES}, FAMILIES.keys() - {"M2M100"})
 )
-def test_defaults_translate_as_ctranslate2(family, count, tmp_path):
+def test_defaults_translate_as_ctranslate2(family, tmp_path):
+    count = 60
     folder = write_converted(tmp_path / "folder", family)
     translator, around, target = imported(folder, family)
     random = np.random.default_rng(3)
@@ -93,12 +90,13 @@ def test_defaults_translate_as_ctranslate2(family, count, tmp_path):
         np.testing.assert_allclose(ours.scores.numpy()[same, 0], scores[same], rtol=1e-5, atol=1e-5)
 
 
-# Longer than 10 seconds with the conversion by transformers.
-@pytest.mark.long
-@pytest.mark.parametrize("family", ["M2M100", "Pegasus", "T5"])
+@pytest.mark.parametrize(
+    "family",
+    ["M2M100", *(pytest.param(name, marks=pytest.mark.long) for name in ("Pegasus", "T5"))],
+)
 def test_texts_have_the_rows_of_the_vocabulary(family, tmp_path):
     folder = write_converted(tmp_path / "folder", family)
     translator, _, _ = imported(folder, family)
     files = ("sentencepiece.model", "shared_vocabulary.json", "decoder/embeddings/weight")
-    expected, rows = rows_of_texts(translator, folder, *files, random_texts(10_000))
+    expected, rows = rows_of_texts(translator, folder, *files, random_texts(2000))
     np.testing.assert_array_equal(rows, expected)

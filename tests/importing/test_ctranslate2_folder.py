@@ -6,7 +6,6 @@ import json
 import re
 import shutil
 import struct
-import subprocess
 import sys
 from pathlib import Path
 
@@ -22,13 +21,18 @@ from ctranslate2_folder import (
     write_opennmt_py,
     write_opennmt_tf,
 )
-from marian_folder import random_texts, sentences
+from forked_programs import run_program
+from id_rows import padded
+from imported_folder import refused, rows_of_texts, weights_of
+from marian_folder import pieces_of, random_texts, sentences, trained
 from random_translators import OPTIONS, of_transformer
+from tiers import with_long
 from typer.testing import CliRunner
 
 from tfk_transformer.apps.cli import main
 from tfk_transformer.config.search_settings import SearchSettings
-from tfk_transformer.constants import END_ID
+from tfk_transformer.constants import END_ID, START_ID
+from tfk_transformer.importing.checking.comparison import compare_with_library
 from tfk_transformer.importing.ctranslate2_folder import binary_file
 from tfk_transformer.importing.ctranslate2_folder.binary_file import open_binary
 from tfk_transformer.importing.ctranslate2_folder.tokens import read_vocabularies
@@ -37,7 +41,7 @@ from tfk_transformer.pipelines.translator import Translator
 from tfk_transformer.search.search_state import Limits
 from tfk_transformer.tokenizers.subword_tokenizer import SubwordTokenizer
 
-pytest.importorskip("ctranslate2")
+ctranslate2 = pytest.importorskip("ctranslate2")
 pytestmark = pytest.mark.filterwarnings("default::UserWarning:ctranslate2")
 
 CASES = {
@@ -59,19 +63,6 @@ OWN = {
 }
 
 
-def weights_of(translator):
-    return {name: np.asarray(array) for name, array in translator.model.named_weights.items()}
-
-
-def refused(path, **options):
-    """The message of a refusal, which is one line."""
-    with pytest.raises(ValueError) as error:
-        import_model(path, **options)
-    assert "\n" not in str(error.value)
-    assert len(str(error.value)) < 2000
-    return str(error.value)
-
-
 @pytest.fixture(scope="module")
 def plain(tmp_path_factory):
     """A folder as OpenNMT-py's, which tests copy and change."""
@@ -83,32 +74,57 @@ def folder(plain, tmp_path):
     return Path(shutil.copytree(plain, tmp_path / "copy"))
 
 
-@pytest.mark.parametrize("case", CASES)
-def test_translations_equal_ctranslate2(case, tmp_path):
-    """CTranslate2 computes in float32, so that quantized weights have the same values."""
-    import ctranslate2
+class Case:
+    """A folder, the translator of it, and random source texts.
 
-    write, quantization = CASES[case]
-    translator = import_model(write(tmp_path / "folder", quantization=quantization))
-    draw = np.random.default_rng(3)
-    pieces = np.array(translator.source_tokenizer.text_ids())
-    sources = [draw.choice(pieces, draw.integers(1, 9)) for _ in range(60)]
-    ids = np.zeros((60, 10), "int32")
-    for row, source in zip(ids, sources, strict=True):
-        row[: len(source) + 1] = [*source, END_ID]
-    engine = ctranslate2.Translator(
-        str(tmp_path / "folder"), compute_type="float32", intra_threads=1
-    )
-    texts = [translator.source_tokenizer.pieces_of(source) for source in sources]
+    CTranslate2 computes in float32, so that quantized weights have the same values.
+    """
+
+    def __init__(self, folder):
+        self.folder, self.translator = folder, import_model(folder)
+        self.engine = ctranslate2.Translator(str(folder), compute_type="float32", intra_threads=1)
+        draw = np.random.default_rng(3)
+        pieces = np.array(self.translator.source_tokenizer.text_ids())
+        sources = [draw.choice(pieces, draw.integers(1, 9)) for _ in range(60)]
+        self.ids = padded([[*source, END_ID] for source in sources])
+        self.texts = [self.translator.source_tokenizer.pieces_of(source) for source in sources]
+
+
+@pytest.fixture(scope="module", params=CASES)
+def case(request, tmp_path_factory):
+    write, quantization = CASES[request.param]
+    return Case(write(tmp_path_factory.mktemp("case") / "folder", quantization=quantization))
+
+
+def test_scores_equal_ctranslate2(case):
+    tokenizer = case.translator.target_tokenizer
+    draw = np.random.default_rng(4)
+    targets = [draw.choice(tokenizer.text_ids(), draw.integers(1, 9)) for _ in case.texts]
+    theirs = case.engine.score_batch(case.texts, [tokenizer.pieces_of(row) for row in targets])
+    read = padded([[START_ID, *target] for target in targets])
+    logits = np.array(case.translator.model({"source": case.ids, "target": read}))
+    log_probs = logits - np.logaddexp.reduce(logits, axis=-1, keepdims=True)
+    for target, ours, result in zip(targets, log_probs, theirs, strict=True):
+        expected = ours[np.arange(len(target) + 1), [*target, END_ID]]
+        np.testing.assert_allclose(result.log_probs, expected, rtol=1e-5, atol=1e-4)
+
+
+# A search is traced for each case, which takes 3 seconds.
+@pytest.mark.parametrize(
+    "case",
+    with_long({name: name for name in CASES}, CASES.keys() - {"fairseq, float32"}),
+    indirect=True,
+)
+def test_translations_equal_ctranslate2(case):
     for beam_size in (1, 4):
         settings = SearchSettings(
             beam_size=beam_size, length_penalty=0, max_length_factor=1000, max_length=20
         )
-        ours = translator.functions.generate(ids, Limits(**settings.as_numbers()))
+        ours = case.translator.functions.generate(case.ids, Limits(**settings.as_numbers()))
         # CTranslate2 divides by length ** length_penalty. With 0 it ends its search by another
         # rule, and with its default of at least 1 token no translation is empty.
-        theirs = engine.translate_batch(
-            texts,
+        theirs = case.engine.translate_batch(
+            case.texts,
             beam_size=beam_size,
             length_penalty=1e-6,
             min_decoding_length=0,
@@ -116,11 +132,18 @@ def test_translations_equal_ctranslate2(case, tmp_path):
             return_scores=True,
         )
         rows = [[i for i in row if i != END_ID] for row in ours.ids.numpy()[:, 0]]
-        hypotheses = [translator.target_tokenizer.pieces_of(row) for row in rows]
+        hypotheses = [case.translator.target_tokenizer.pieces_of(row) for row in rows]
         assert [result.hypotheses[0] for result in theirs] == hypotheses
         assert len(set(map(tuple, hypotheses))) > 10
         scores = [result.scores[0] for result in theirs]
         np.testing.assert_allclose(ours.scores.numpy()[:, 0], scores, rtol=1e-5, atol=1e-4)
+
+
+@pytest.mark.parametrize("case", ["fairseq, float32"], indirect=True)
+def test_check_compares_with_ctranslate2(case):
+    comparison = compare_with_library(case.folder, case.translator)
+    assert re.fullmatch(r"ctranslate2 [\d.]+", comparison["library"])
+    assert comparison["agrees"], comparison
 
 
 @pytest.mark.parametrize("name", OWN)
@@ -176,21 +199,9 @@ def test_exported_bundle_translates_alike(tmp_path):
     assert results[0] == results[1]
 
 
-def rows_of_texts(translator, folder, model, vocabulary, table, texts):
-    """The rows that CTranslate2 reads of the pieces of texts, and those of the translator's ids."""
-    processor = sentencepiece.SentencePieceProcessor(model_file=str(folder / model))
-    tokens = json.loads((folder / vocabulary).read_text())
-    rows = {token: row for row, token in reversed(list(enumerate(tokens)))}
-    expected = open_binary(folder / "model.bin").read(table)
-    pieces = [piece for text in processor.encode(texts, out_type=str) for piece in text]
-    ids = [i for row in translator.source_tokenizer.encode(texts) for i in row]
-    embeddings = weights_of(translator)["source_embedding/embeddings"]
-    return expected[[rows.get(piece, rows["<unk>"]) for piece in pieces]], embeddings[ids]
-
-
 def test_texts_have_the_folder_tokens(plain):
     translator = import_model(plain)
-    texts = random_texts(10_000)
+    texts = random_texts(2000)
     table = "encoder/embeddings_0/weight"
     files = (plain, "source.spm", "source_vocabulary.json", table)
     expected, rows = rows_of_texts(translator, *files, texts)
@@ -222,9 +233,6 @@ def test_hidden_end_changes_nothing(plain):
 
 
 def test_language_tokens_are_prefixes(tmp_path):
-    import ctranslate2
-    from marian_folder import pieces_of, trained
-
     folder = write_fairseq(tmp_path / "folder")
     tokens = ["<s>", "<pad>", "</s>", "<unk>", "__de__", "__en__"]
     tokens += pieces_of(trained("target", 67))[5:]
@@ -239,22 +247,25 @@ def test_language_tokens_are_prefixes(tmp_path):
     np.testing.assert_array_equal(table[1], rows[tokens.index("__en__")])
     assert translator.languages == ("de", "en")
     engine = ctranslate2.Translator(str(folder), compute_type="float32", intra_threads=1)
-    texts = sentences("target", 20, seed=2)
-    ours = translator.translate(texts, beam_size=1, max_length=20, token_scores=True)
-    sources = [
-        translator.source_tokenizer.pieces_of(ids)
-        for ids in translator.source_tokenizer.encode(texts)
-    ]
-    theirs = engine.translate_batch(
-        [["__de__", *source] for source in sources],
-        target_prefix=[["__en__"]] * 20,
-        beam_size=1,
-        min_decoding_length=0,
-        max_decoding_length=21,  # which counts the prefix
+    sources, targets = (
+        tokenizer.encode(sentences("target", 20, seed=seed))
+        for tokenizer, seed in (
+            (translator.source_tokenizer, 2),
+            (translator.target_tokenizer, 3),
+        )
     )
-    for translation, result in zip(ours, theirs, strict=True):
-        tokens = translation.hypotheses[0].tokens
-        assert [token for token in tokens if token != "</s>"] == result.hypotheses[0][1:]
+    pieces_of_ids = translator.source_tokenizer.pieces_of
+    theirs = engine.score_batch(
+        [["__de__", *pieces_of_ids(ids)] for ids in sources],
+        [["__en__", *pieces_of_ids(ids)] for ids in targets],
+    )
+    source = padded([[*ids, END_ID] for ids in sources])
+    target = padded([[START_ID, *ids] for ids in targets])
+    logits = np.array(translator.model({"source": source, "target": target}))
+    log_probs = logits - np.logaddexp.reduce(logits, axis=-1, keepdims=True)
+    for ids, ours, result in zip(targets, log_probs, theirs, strict=True):
+        expected = ours[np.arange(len(ids) + 1), [*ids, END_ID]]
+        np.testing.assert_allclose(result.log_probs[1:], expected, rtol=1e-5, atol=1e-4)
 
 
 def rewritten(path, version, dtypes=None, attributes=None):
@@ -541,6 +552,6 @@ def test_folder_reads_without_ctranslate2(plain):
         "from tfk_transformer.importing.model_import import import_model\n"
         f"print(import_model({str(plain)!r}).origin['family'])"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    done = run_program([sys.executable, "-c", code])
     assert done.stdout.strip() == "CTranslate2", done.stderr
     assert not re.search("Traceback", done.stderr)

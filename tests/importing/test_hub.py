@@ -2,12 +2,14 @@
 layout.
 """
 
+import json
 import os
 import subprocess
 import sys
 
+import numpy as np
 import pytest
-from marian_folder import sentences, split_weights, write_folder
+from marian_folder import split_weights, write_folder
 
 from tfk_transformer.importing.model_import import import_model
 from tfk_transformer.importing.model_paths import resolve_model_path
@@ -25,67 +27,74 @@ def home(tmp_path_factory):
     (model / "snapshots").mkdir(parents=True)
     (model / "refs").mkdir()
     (model / "refs" / "main").write_text(REVISION)
-    # Two searches are traced, layer by layer.
     write_folder(model / "snapshots" / REVISION, encoder_layers=1, decoder_layers=1)
     return home
 
 
-def run(home, folder, *arguments):
-    """Run a command in a process where the hub's library does not use the network.
+PROGRAM = """
+import json, sys
+from typer.testing import CliRunner
+from tfk_transformer.apps.cli import main
+from tfk_transformer.importing.model_paths import resolve_model_path
 
-    No fork of another process: the library reads these variables when it is imported.
+name, split, unknown = sys.argv[1:]
+runs = [
+    CliRunner().invoke(main.app, ["import", each, "--out", out])
+    for each, out in ((name, "bundle"), (unknown, "unknown"))
+]
+outputs = [[run.exit_code, run.stdout, str(run.exception)] for run in runs]
+print(json.dumps([*outputs, str(resolve_model_path(split))]))
+"""
+
+
+@pytest.fixture(scope="module")
+def answers(home, tmp_path_factory):
+    """The folder of a process without the network, two commands' results, and a path.
+
+    No fork of another process: the hub's library reads these variables when it is imported.
     """
+    model = home / "hub" / "models--someone--large"
+    (model / "refs").mkdir(parents=True)
+    (model / "refs" / "main").write_text(REVISION)
+    (model / "snapshots").mkdir()
+    split_weights(write_folder(model / "snapshots" / REVISION))
+    folder = tmp_path_factory.mktemp("commands")
+    command = [sys.executable, "-c", PROGRAM, NAME, "someone/large", "someone/else"]
     environment = {**os.environ, "HF_HOME": str(home), "HF_HUB_OFFLINE": "1"}
-    command = [sys.executable, "-m", "tfk_transformer", *arguments]
-    return subprocess.run(
-        command, env=environment, cwd=folder, capture_output=True, text=True, check=False
-    )
-
-
-def test_hub_name_imports_from_cache(home, tmp_path):
-    done = run(home, tmp_path, "import", NAME, "--out", "bundle")
+    done = subprocess.run(command, env=environment, cwd=folder, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith(f"MarianMT: {NAME}, license: not stated")
-    translator = Translator.load(tmp_path / "bundle")
+    return folder, *json.loads(done.stdout)
+
+
+def test_hub_name_imports_from_cache(home, answers):
+    folder, (exit_code, output, error), *_ = answers
+    assert exit_code == 0, error
+    assert output.startswith(f"MarianMT: {NAME}, license: not stated")
+    translator = Translator.load(folder / "bundle")
     assert {name: translator.origin[name] for name in ("name", "revision")} == {
         "name": NAME,
         "revision": REVISION,
     }
     assert translator.languages == ("ka", "ba")
-    texts = sentences("source", 5, seed=3)
-    expected = import_model(
-        home / "hub" / f"models--{NAME.replace('/', '--')}" / "snapshots" / REVISION
-    )
-    assert [actual.text for actual in translator.translate(texts)] == [
-        actual.text for actual in expected.translate(texts)
-    ]
+    snapshot = home / "hub" / f"models--{NAME.replace('/', '--')}" / "snapshots" / REVISION
+    expected = import_model(snapshot, source_language="ka", target_language="ba")
+    assert translator.model.config == expected.model.config
+    assert translator.target_tokenizer.model == expected.target_tokenizer.model
+    for name, weight in expected.model.named_weights.items():
+        np.testing.assert_array_equal(translator.model.named_weights[name], weight)
 
 
-def test_cached_weights_may_be_split(home):
-    name = "someone/large"
-    model = home / "hub" / "models--someone--large"
-    (model / "refs").mkdir(parents=True)
-    (model / "refs" / "main").write_text(REVISION)
-    folder = model / "snapshots" / REVISION
-    folder.parent.mkdir()
-    split_weights(write_folder(folder))
-    script = (
-        "from tfk_transformer.importing.model_paths import resolve_model_path; "
-        f"print(resolve_model_path({name!r}))"
-    )
-    environment = {**os.environ, "HF_HOME": str(home), "HF_HUB_OFFLINE": "1"}
-    done = subprocess.run(
-        [sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=True
-    )
-    assert done.stdout.strip() == str(folder)
+def test_cached_weights_may_be_split(home, answers):
+    assert answers[-1] == str(home / "hub" / "models--someone--large" / "snapshots" / REVISION)
 
 
-def test_unknown_name_is_one_line(home, tmp_path):
-    done = run(home, tmp_path, "import", "someone/else", "--out", "bundle")
-    assert done.returncode == 1
+def test_unknown_name_is_one_line(answers):
+    folder, _, (exit_code, _, error), _ = answers
+    assert exit_code == 1
     message = "someone/else is not a folder, and the hub does not provide a model of that name"
-    assert message in " ".join(done.stderr.split())
-    assert list(tmp_path.iterdir()) == []
+    assert message in error
+    assert "\n" not in error
+    assert [path.name for path in folder.iterdir()] == ["bundle"]
 
 
 def test_folder_precedes_hub_name(tmp_path, monkeypatch):

@@ -1,14 +1,11 @@
 """The check of an import against the library that a model is from, and the license's warning."""
 
 import json
-import re
 
 import pytest
 import safetensors.numpy
 import t5_folder
-from ctranslate2_folder import write_fairseq
 from marian_folder import TAGS, write_folder
-from marian_npz_folder import write_file
 from multilingual_folder import write_m2m100
 from typer.testing import CliRunner
 
@@ -109,6 +106,8 @@ def test_other_weights_are_noticed(tmp_path):
     assert comparison["equal_tokens"] == comparison["texts"] == 5
 
 
+# A search, and a process that imports two libraries.
+@pytest.mark.long
 def test_check_passes_a_text_prefix(tmp_path):
     pytest.importorskip("transformers")
     pytest.importorskip("torch")
@@ -128,22 +127,6 @@ def test_check_passes_the_languages(tmp_path):
     comparison = compare_with_library(folder, translator)
     assert comparison["equal_tokens"] == comparison["texts"] == 5
     assert comparison["equal_translations"] >= 3
-
-
-def test_check_compares_with_ctranslate2(tmp_path):
-    pytest.importorskip("ctranslate2")
-    folder = write_fairseq(tmp_path / "folder")
-    comparison = compare_with_library(folder, import_model(folder))
-    assert re.fullmatch(r"ctranslate2 [\d.]+", comparison["library"])
-    assert comparison["agrees"], comparison
-
-
-def test_files_of_marian_have_no_library(tmp_path):
-    path = write_file(tmp_path)
-    vocab = sorted(tmp_path.glob("*.spm"))
-    comparison = compare_with_library(path, import_model(path, vocab=vocab), vocab)
-    assert comparison["agrees"] is None
-    assert comparison["reason"] == "no library reads Marian's own files with its search"
 
 
 @pytest.mark.parametrize(

@@ -7,26 +7,21 @@ import numpy as np
 import pytest
 import safetensors.numpy
 import sentencepiece
+from id_rows import padded
 from marian_folder import random_texts, sentences, trained
 from t5_folder import CASES, SENTINELS, TRAINED, sentencepiece_model, write_folder
+from t5_rows import rows_of
 
 from tfk_transformer.constants import END_ID, START_ID
 from tfk_transformer.importing.hugging_face.model_folder import read_optional_json
-from tfk_transformer.importing.hugging_face.t5 import T5Config, _vocabulary, read_t5
-from tfk_transformer.importing.hugging_face.t5_tokens import read_t5_tokens
+from tfk_transformer.importing.hugging_face.t5 import read_t5
 from tfk_transformer.importing.imported import with_text_prefix
 from tfk_transformer.importing.model_import import import_model
 from tfk_transformer.text.languages import Languages
 from tfk_transformer.tokenizers.subword_tokenizer import SubwordTokenizer
 
+TEXTS = 2000
 PREFIX = "ka lo te "  # of the vocabulary: others are kept as they are, between sentences
-
-
-def rows_of(folder):
-    """The row of each id in the tables of a folder."""
-    values = read_optional_json(folder / "config.json")
-    pieces, model, _ = read_t5_tokens(folder, values)
-    return _vocabulary(pieces, model, T5Config(**values)).rows
 
 
 def imported(folder, source=None, target=None):
@@ -53,19 +48,17 @@ def rewrite(folder, copy, name, **changes):
     return copy
 
 
-@pytest.mark.parametrize("count", [400, pytest.param(10_000, marks=pytest.mark.long)])
-def test_t5_ids_equal_sentencepiece(folders, count):
+def test_t5_ids_equal_sentencepiece(folders):
     model = (folders["t5"] / "spiece.model").read_bytes()
     processor = sentencepiece.SentencePieceProcessor(model_proto=model)
-    texts, rows = random_texts(count), rows_of(folders["t5"])
+    texts, rows = random_texts(TEXTS), rows_of(folders["t5"])
     ours = [rows[ids].tolist() for ids in tokenizer_of(folders["t5"]).encode(texts)]
     assert ours == processor.encode(texts)
 
 
-@pytest.mark.parametrize("count", [400, pytest.param(10_000, marks=pytest.mark.long)])
-def test_byt5_ids_are_bytes(folders, count):
+def test_byt5_ids_are_bytes(folders):
     tokenizer, rows = tokenizer_of(folders["byt5"]), rows_of(folders["byt5"])
-    texts = [*random_texts(count), " a  b ", "\u2581", "\u2581\u2581a"]
+    texts = [*random_texts(TEXTS), " a  b ", "\u2581", "\u2581\u2581a"]
     ids = tokenizer.encode(texts)
     assert [(rows[row] - 3).tolist() for row in ids] == [list(text.encode()) for text in texts]
     blank = " \t\n\r\x0b\x0c"
@@ -83,28 +76,35 @@ def test_byt5_ids_agree_in_tensorflow(folders):
 
 
 @pytest.mark.parametrize("name", ["t5", "byt5"])
-@pytest.mark.parametrize("count", [400, pytest.param(10_000, marks=pytest.mark.long)])
-def test_prefix_ids_precede_text_ids(folders, name, count):
+def test_prefix_ids_precede_text_ids(folders, name):
     """A prefix that is a part of the model gives the same ids as the same text, typed."""
     read = imported(folders[name])
     prefix = list(with_text_prefix(read, PREFIX).config.source_prefix)
-    tokenizer, texts = SubwordTokenizer(read.source_model), random_texts(count)
+    tokenizer, texts = SubwordTokenizer(read.source_model), random_texts(TEXTS)
     expected = [prefix + ids for ids in tokenizer.encode(texts)]
     assert tokenizer.encode([PREFIX + text for text in texts]) == expected
 
 
-def test_prefix_translates_as_typed(folders):
-    texts = sentences("source", 5)
-    settings = {"beam_size": 1, "max_length": 8, "max_length_factor": 100}
-    typed = import_model(folders["flan"]).translate([PREFIX + text for text in texts], **settings)
+def test_prefix_gives_the_logits_of_typed_text(folders):
+    typed = import_model(folders["flan"])
     inside = import_model(folders["flan"], source_text_prefix=PREFIX)
     assert inside.origin["source_text_prefix"] == PREFIX
-    actual = inside.translate(texts, **settings)
-    assert [one.text for one in actual] == [one.text for one in typed]
-    assert len({one.text for one in actual}) > 1
-    np.testing.assert_allclose(
-        [one.score for one in actual], [one.score for one in typed], atol=1e-4
-    )
+    targets = padded([[START_ID, 7, 9, 30], [START_ID, 5]])
+    texts = sentences("source", 2)
+    logits = [
+        np.array(
+            each.model(
+                {
+                    "source": padded(
+                        [[*ids, END_ID] for ids in each.source_tokenizer.encode(rows)]
+                    ),
+                    "target": targets,
+                }
+            )
+        )
+        for each, rows in ((inside, texts), (typed, [PREFIX + text for text in texts]))
+    ]
+    np.testing.assert_allclose(*logits, atol=1e-4)
 
 
 def test_unusable_prefixes_are_refused(folders, tmp_path):

@@ -2,175 +2,74 @@
 are installed.
 """
 
+import functools
 import pathlib
 
 import numpy as np
 import pytest
+from id_rows import padded
 from marian_folder import TAGS, has_unknown_run, random_texts, sentences, write_folder
-from random_translators import of_transformer
-from test_marian import Case, padded
+from tiers import with_long
+from transformers_marian import (
+    CASES,
+    EXPORTED,
+    LAYERS,
+    ExportedPair,
+    MarianPair,
+    own_translator,
+    torch,
+    transformers,
+)
 
 from tfk_transformer.constants import END_ID, START_ID, UNKNOWN_ID
-from tfk_transformer.export.to_libraries.hugging_face_files import write_marian
 from tfk_transformer.importing.model_import import import_model
-from tfk_transformer.tokenizers.subword_tokenizer import SubwordTokenizer
 
-torch = pytest.importorskip("torch")
-transformers = pytest.importorskip("transformers")
 pytestmark = pytest.mark.filterwarnings("default")  # of the libraries
-torch.set_num_threads(1)  # its threads wait actively: their search takes 0.8 s, and 13 with two
 
-LAYERS = {"encoder_layers": 1, "decoder_layers": 2}  # a search is traced layer by layer
-CASES = {
-    "scaled, swish": {"tags": TAGS, "dropped": ["▁ka", "lo"], **LAYERS},
-    "unscaled, relu": {"scale_embedding": False, "activation_function": "relu", **LAYERS},
-    "two vocabularies, gelu": {"separate": True, "activation_function": "gelu", **LAYERS},
-    "unlike widths, gelu_new": {
-        "activation_function": "gelu_new",
-        "decoder_ffn_dim": 31,
-        **LAYERS,
-    },
-    "unlike widths, quick_gelu": {
-        "activation_function": "quick_gelu",
-        "decoder_ffn_dim": 23,
-        **LAYERS,
-    },
+
+# The exports of imported models have the translators of the imports, so that they share a search.
+EXPORTED_FROM = {name: name.removeprefix("exported: ") for name in EXPORTED}
+
+
+@pytest.fixture(scope="module")
+def imported(tmp_path_factory):
+    """The import of each case, made when it is first asked for."""
+    path = tmp_path_factory.mktemp("marian")
+
+    @functools.cache
+    def make(name):
+        return MarianPair(write_folder(path / name, **CASES[name]))
+
+    return make
+
+
+@pytest.fixture(scope="module", params=[*CASES, *EXPORTED])
+def pair(request, imported, tmp_path_factory):
+    name = request.param
+    if name in CASES:
+        return imported(name)
+    folder = tmp_path_factory.mktemp("exported")
+    if EXPORTED[name] is None:
+        return ExportedPair(own_translator(), folder / "exported")
+    if EXPORTED[name] == CASES.get(EXPORTED_FROM[name]):
+        return ExportedPair(imported(EXPORTED_FROM[name]).translator, folder / "exported")
+    made = write_folder(folder / "folder", **EXPORTED[name])
+    return ExportedPair(import_model(made), folder / "exported")
+
+
+SEARCHED = {
+    name: name
+    for name in (
+        "scaled, swish",
+        "exported: scaled, swish",
+        "two vocabularies, gelu",
+        "exported: two vocabularies, gelu, nothing tied",
+        "exported: a model of this project",
+    )
 }
-# What is exported again: imported models, and a model of this project with options that need more
-# than other names of arrays.
-EXPORTED = {
-    "exported: scaled, swish": CASES["scaled, swish"],
-    "exported: two vocabularies, gelu, nothing tied": {
-        **CASES["two vocabularies, gelu"],
-        "tie_word_embeddings": False,
-    },
-    "exported: unlike widths, gelu_new": CASES["unlike widths, gelu_new"],
-    "exported: unlike widths, quick_gelu": CASES["unlike widths, quick_gelu"],
-    "exported: a model of this project": None,
-}
-LONGEST = 30
-
-
-class Pair(Case):
-    """An imported model and the family's own classes, loaded from the same folder."""
-
-    end = 0
-
-    def __init__(self, folder):
-        super().__init__(folder)
-        self.load(folder)
-
-    def load(self, folder):
-        self.model = transformers.MarianMTModel.from_pretrained(folder).eval()
-        self.tokenizer = transformers.MarianTokenizer.from_pretrained(folder)
-
-    def generated(self, texts, **settings):
-        """Their hypotheses by text, as rows of tokens without the start and with the end, and their
-        log-probabilities.
-        """
-        sources = padded([[*ids, END_ID] for ids in self.translator.source_tokenizer.encode(texts)])
-        options = {
-            "max_length": LONGEST + 1,
-            "forced_eos_token_id": None,
-            "return_dict_in_generate": True,
-            "output_scores": True,
-        }
-        with torch.no_grad():
-            actual = self.model.generate(
-                torch.tensor(self.rows[0][sources]),
-                attention_mask=torch.tensor((sources > 0).astype("int64")),
-                **options,
-                **settings,
-            )
-        rows = np.array_split(actual.sequences.numpy()[:, 1:], len(texts))
-        scores = (
-            actual.sequences_scores.numpy().reshape(len(texts), -1)
-            if actual.get("sequences_scores") is not None
-            else rows
-        )
-        return [
-            ([until_end(row.tolist(), self.end) for row in some], these)
-            for some, these in zip(rows, scores, strict=True)
-        ]
-
-    def ours(self, texts, **settings):
-        limits = {"max_length": LONGEST, "max_length_factor": 1000}
-        for actual in self.translator.translate(texts, token_scores=True, **limits, **settings):
-            ids = [
-                [
-                    self.translator.target_tokenizer._processor.piece_to_id(piece)
-                    for piece in h.tokens
-                ]
-                for h in actual.hypotheses
-            ]
-            yield [self.rows[1][row].tolist() for row in ids], [h.score for h in actual.hypotheses]
-
-
-class ExportedPair(Pair):
-    """A translator, and the family's own classes, loaded from the folder that was written of it.
-    Their rows are its ids.
-    """
-
-    end = END_ID
-
-    def __init__(self, translator, folder):
-        self.translator = translator
-        self.rows = [
-            np.arange(tokenizer.vocab_size)
-            for tokenizer in (translator.source_tokenizer, translator.target_tokenizer)
-        ]
-        write_marian(translator, folder)
-        self.load(folder)
-
-
-def own_translator():
-    """A translator of this project, with random weights and a byte pair encoding of both sides."""
-    tokenizer = SubwordTokenizer.train(
-        sentences("source", 300) + sentences("target", 300), 90, "bpe"
-    )
-    options = {
-        "keys_are_values": True,
-        "attention_scale": "key_dim",
-        "attention_bias": ["query", "output"],
-        "tie_embeddings": "target",
-    }
-    family = {"norm": "post_dropout", "norm_epsilon": 1e-5, "positions": "sinusoidal_paper_halves"}
-    return of_transformer(
-        tokenizer, source_vocab_size=90, target_vocab_size=90, max_length=40, **options, **family
-    )
-
-
-# Two imports and two searches each. Their options and exports are in the other cases too.
-LONG = [
-    "unscaled, relu",
-    "unlike widths, gelu_new",
-    "unlike widths, quick_gelu",
-    "exported: unlike widths, gelu_new",
-    "exported: unlike widths, quick_gelu",
-    "exported: two vocabularies, gelu, nothing tied",
-    "exported: a model of this project",
-]
-
-
-@pytest.fixture(
-    scope="module",
-    params=[
-        pytest.param(name, marks=pytest.mark.long) if name in LONG else name
-        for name in (*CASES, *EXPORTED)
-    ],
-)
-def pair(request, tmp_path_factory):
-    folder, options = tmp_path_factory.mktemp("marian"), {**CASES, **EXPORTED}[request.param]
-    if request.param in CASES:
-        return Pair(write_folder(folder / "folder", **options))
-    return ExportedPair(
-        import_model(write_folder(folder / "folder", **options)) if options else own_translator(),
-        folder / "exported",
-    )
-
-
-def until_end(row, end):
-    return row[: row.index(end) + 1] if end in row else row
+# A search is traced for each translator, which takes 3 seconds. Other activations and widths change
+# the logits only.
+searched = pytest.mark.parametrize("pair", with_long(SEARCHED, list(SEARCHED)[2:]), indirect=True)
 
 
 def test_logits_equal_transformers(pair):
@@ -199,6 +98,7 @@ def test_logits_equal_transformers(pair):
     assert difference < 1e-4
 
 
+@searched
 def test_greedy_equals_transformers(pair):
     texts = sentences("source", 80, seed=9)
     theirs = [rows[0] for rows, _ in pair.generated(texts, num_beams=1, do_sample=False)]
@@ -206,6 +106,7 @@ def test_greedy_equals_transformers(pair):
     assert ours == theirs
 
 
+@searched
 def test_beam_equals_transformers(pair):
     """Both end when as many hypotheses are finished as there are beams."""
     texts = sentences("source", 80, seed=11)
@@ -228,6 +129,17 @@ def test_beam_equals_transformers(pair):
     assert same >= 0.98 * len(texts)
 
 
+# The tokenizers of the other cases are those of the first one without tags.
+@pytest.mark.parametrize(
+    "pair",
+    [
+        "scaled, swish",
+        "two vocabularies, gelu",
+        "exported: scaled, swish",
+        "exported: a model of this project",
+    ],
+    indirect=True,
+)
 def test_ids_equal_transformers(pair):
     """What differs, for a reason: special tokens in a text, tags, and several characters in a row
     that only the other side has.

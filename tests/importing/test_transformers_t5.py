@@ -2,10 +2,11 @@
 
 import numpy as np
 import pytest
+from id_rows import padded, until_end
 from marian_folder import random_texts, sentences
 from t5_folder import CASES, write_folder
-from test_marian import padded
-from test_t5 import rows_of
+from t5_rows import rows_of
+from tiers import with_long
 
 from tfk_transformer.constants import END_ID, START_ID, UNKNOWN_ID
 from tfk_transformer.importing.model_import import import_model
@@ -32,11 +33,9 @@ CLASSES = {
     "mt5": transformers.MT5ForConditionalGeneration,
     "umt5": transformers.UMT5ForConditionalGeneration,
 }
-# Their layers are in the other cases too.
-LONG = {"flan", "gelu", "mt5"}
 
 
-class Pair:
+class T5Pair:
     """An imported model and the family's own class, loaded from the same folder."""
 
     def __init__(self, folder, case):
@@ -56,7 +55,7 @@ class Pair:
                 attention_mask=torch.tensor((sources > 0).astype("int64")),
                 **settings,
             )
-        return [until_end(row) for row in actual[:, 1:].tolist()]
+        return [until_end(row, END_ROW) for row in actual[:, 1:].tolist()]
 
     def ours(self, texts, **settings):
         """Our rows by hypothesis."""
@@ -68,20 +67,16 @@ class Pair:
         ]
 
 
-def until_end(row):
-    return row[: row.index(END_ROW) + 1] if END_ROW in row else row
-
-
-@pytest.fixture(
-    scope="module",
-    params=[pytest.param(name, marks=pytest.mark.long) if name in LONG else name for name in CASES],
-)
+@pytest.fixture(scope="module", params=CASES)
 def pair(request, tmp_path_factory):
-    return Pair(tmp_path_factory.mktemp("t5") / "folder", CASES[request.param])
+    return T5Pair(tmp_path_factory.mktemp("t5") / "folder", CASES[request.param])
 
 
-# 200 searches of 24 steps take over 10 s.
-COUNTS = [20, pytest.param(200, marks=pytest.mark.long)]
+# A search is traced for each case, which takes 4 seconds. These two have the layers of the others,
+# and their logits are compared in every run.
+searched = pytest.mark.parametrize(
+    "pair", with_long({name: name for name in CASES}, CASES.keys() - {"t5", "umt5"}), indirect=True
+)
 
 
 def test_t5_logits_equal_transformers(pair):
@@ -104,17 +99,17 @@ def test_t5_logits_equal_transformers(pair):
     assert theirs.std() > 0.5
 
 
-@pytest.mark.parametrize("count", COUNTS)
-def test_t5_greedy_equals_transformers(pair, count):
-    texts = sentences("source", count, seed=9)
+@searched
+def test_t5_greedy_equals_transformers(pair):
+    texts = sentences("source", 40, seed=9)
     theirs = pair.generated(texts, num_beams=1, do_sample=False)
     assert pair.ours(texts, beam_size=1) == theirs
 
 
-@pytest.mark.parametrize("count", COUNTS)
-def test_t5_beams_equal_transformers(pair, count):
+@searched
+def test_t5_beams_equal_transformers(pair):
     """The best four hypotheses of four beams."""
-    texts = sentences("source", count, seed=11)
+    texts = sentences("source", 40, seed=11)
     settings = {"num_beams": 4, "num_return_sequences": 4}
     theirs = pair.generated(texts, **settings, length_penalty=0.0, early_stopping=True)
     ours = pair.ours(texts, beam_size=4, n_best=4, length_penalty=0.0, early_stopping=True)
@@ -122,28 +117,26 @@ def test_t5_beams_equal_transformers(pair, count):
     assert len(set(map(tuple, ours))) > 4
 
 
-@pytest.mark.parametrize("count", COUNTS)
-def test_t5_defaults_equal_transformers(pair, count):
-    texts = sentences("source", count, seed=13)
+@searched
+def test_t5_defaults_equal_transformers(pair):
+    texts = sentences("source", 40, seed=13)
     assert pair.ours(texts) == pair.generated(texts)
 
 
-@pytest.mark.parametrize("count", [400, pytest.param(12_000, marks=pytest.mark.long)])
-def test_t5_ids_equal_transformers(pair, count):
+def test_t5_ids_equal_transformers(pair):
     """Texts are left out that transformers' tokenizer does not read as SentencePiece does: with
     special tokens; with a combining mark after a character that its normalization changes, which
     it drops; and with U+0085, which it takes for a blank.
     """
     apart = ("</s>", "<unk>", "<pad>", "\u0308", "\u0301", "\u0085")
-    texts = [text for text in random_texts(count) if not any(part in text for part in apart)]
+    texts = [text for text in random_texts(2000) if not any(part in text for part in apart)]
     theirs = pair.tokenizer(texts)["input_ids"]
     ids = pair.translator.source_tokenizer.encode(texts)
     assert [[*pair.rows[row].tolist(), END_ROW] for row in ids] == theirs
-    assert len(texts) > 0.7 * count
+    assert len(texts) > 0.7 * 2000
 
 
-@pytest.mark.parametrize("count", [100])
-def test_t5_sentinels_equal_transformers(pair, count):
+def test_t5_sentinels_equal_transformers(pair):
     if pair.tokenizer.__class__.__name__ == "ByT5Tokenizer":
         pytest.skip("its sentinels are text here")
     random = np.random.default_rng(5)
@@ -152,7 +145,7 @@ def test_t5_sentinels_equal_transformers(pair, count):
             word if random.random() > 0.3 else f"<extra_id_{random.integers(0, 5)}>"
             for word in text.split()
         )
-        for text in sentences("source", count)
+        for text in sentences("source", 100)
     ]
     ids = pair.translator.source_tokenizer.encode(texts)
     expected = pair.tokenizer(texts)["input_ids"]

@@ -25,8 +25,7 @@ from tfk_transformer.export.runtime.saved_model_runtime import (
     SavedModelTranslator,
 )
 from tfk_transformer.export.runtime.sessions import open_session
-from tfk_transformer.export.to_saved_model.writer import WARM_UP, write_saved_model
-from tfk_transformer.inference.signatures import TRANSLATE
+from tfk_transformer.export.to_saved_model.writer import WARM_UP
 from tfk_transformer.models.classifier import EncoderClassifier
 from tfk_transformer.models.transformer import Transformer
 from tfk_transformer.pipelines.text_classifier import TextClassifier
@@ -89,7 +88,7 @@ def signatures(files):
     return tf.saved_model.load(str(files / "saved_model")).signatures
 
 
-def closely(found: list[Classification]) -> list:
+def closely(classifications: list[Classification]) -> list:
     """Classifications, to be compared up to rounding."""
     return [
         (
@@ -98,7 +97,7 @@ def closely(found: list[Classification]) -> list:
             pytest.approx(c.probability, abs=1e-5),
             pytest.approx(c.probabilities, abs=1e-5),
         )
-        for c in found
+        for c in classifications
     ]
 
 
@@ -463,10 +462,15 @@ print([result.label for result in results])
 @pytest.mark.parametrize(
     ("code", "name", "printed"),
     [
-        (SAVED_MODEL, "saved_model", "[b'de', b'en'] [b'de', b'en'] 32"),
-        (ONNX, "classify.onnx", "['de', 'en']"),
+        pytest.param(
+            SAVED_MODEL,
+            "saved_model",
+            "[b'de', b'en'] [b'de', b'en'] 32",
+            id="SavedModel",
+            marks=pytest.mark.long,  # imports TensorFlow in a process of its own
+        ),
+        pytest.param(ONNX, "classify.onnx", "['de', 'en']", id="ONNX"),
     ],
-    ids=["SavedModel", "ONNX"],
 )
 def test_exported_file_runs_alone(files, code, name, printed):
     done = subprocess.run(
@@ -499,16 +503,7 @@ def test_runtimes_classify_alike(classifier, saved, files, kind):
     assert not hasattr(model, "translate")
 
 
-def test_translator_model_is_refused(classifier, tmp_path):
-    size = classifier.tokenizer.vocab_size
-    model = Transformer(
-        TransformerConfig.preset("tiny", source_vocab_size=size, target_vocab_size=size)
-    )
-    model.build()
-    translator = Translator(model, classifier.tokenizer)
-    write_saved_model(
-        translator, translator.functions, tmp_path / "numbers", {"translate": TRANSLATE}
-    )
+def test_translator_model_is_refused(exported):
     with pytest.raises(
         ValueError,
         match=(
@@ -516,7 +511,7 @@ def test_translator_model_is_refused(classifier, tmp_path):
             "SavedModelTranslator"
         ),
     ):
-        SavedModelClassifier(tmp_path / "numbers")
+        SavedModelClassifier(exported / "saved_model")
 
 
 def test_wrong_kind_of_file_is_refused(saved, files):

@@ -1,6 +1,7 @@
 """The weights of a bundle: written as safetensors, read from it, and never trusted."""
 
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -17,6 +18,7 @@ from tfk_transformer.config.model_options import (
 )
 from tfk_transformer.models import configured_model
 from tfk_transformer.models.registry import make_model
+from tfk_transformer.pipelines import weights
 from tfk_transformer.pipelines.translator import Translator
 from tfk_transformer.pipelines.weights import WEIGHTS_FILE, check_sizes, read_weights, write_weights
 
@@ -201,17 +203,35 @@ def test_false_header_is_refused(bundle, header):
         Translator.load(bundle)
 
 
-def test_too_large_weights_are_refused(tmp_path):
-    """The process may take 800 MB more. The file has 400 MB of zeros, and its model would take
-    three times as much.
-    """
-    width = 10**4
-    header = json.dumps(
-        {"x": {"dtype": "F32", "shape": [width, width], "data_offsets": [0, 4 * width * width]}}
-    ).encode()
-    with (tmp_path / WEIGHTS_FILE).open("wb") as file:
+def write_zeros(path, width):
+    """Write a file of one array of zeros, which takes no room on the disk."""
+    shape = {"dtype": "F32", "shape": [width, width], "data_offsets": [0, 4 * width * width]}
+    header = json.dumps({"x": shape}).encode()
+    with path.open("wb") as file:
         file.write(len(header).to_bytes(8, "little") + header)
         file.truncate(8 + len(header) + 4 * width * width)
+
+
+TOO_LARGE = (
+    "bundle: expected enough memory for 100,000,000 weights and positions up to max_length 256, "
+    "1.3 GB, got 0.8 GB free"
+)
+
+
+def test_too_large_weights_are_refused(tmp_path, monkeypatch):
+    """The file has 400 MB of zeros, and its model would take three times as much."""
+    write_zeros(tmp_path / WEIGHTS_FILE, 10**4)
+    sizes = {"vocab_size": 10**4, "model_dim": 10**4, "num_heads": 1, "ff_dim": 1}
+    config = ClassifierConfig(num_classes=2, encoder_layers=1, **sizes)
+    monkeypatch.setattr(weights, "available_memory", lambda: 800e6)
+    with pytest.raises(ValueError, match=re.escape(TOO_LARGE)):
+        read_weights(config, tmp_path / WEIGHTS_FILE)
+
+
+@pytest.mark.long  # a process of its own, since its memory is limited
+def test_limits_of_a_process_count(tmp_path):
+    """The process may take 800 MB more."""
+    write_zeros(tmp_path / WEIGHTS_FILE, 10**4)
     code = """
 import resource, sys
 from pathlib import Path
@@ -229,10 +249,7 @@ except ValueError as error:
     done = subprocess.run(
         [sys.executable, "-c", code, tmp_path / WEIGHTS_FILE], capture_output=True, text=True
     )
-    assert (
-        "bundle: expected enough memory for 100,000,000 weights and positions up to max_length "
-        "256, 1.3 GB, got 0.8 GB free"
-    ) in done.stdout, done
+    assert TOO_LARGE in done.stdout, done
 
 
 @pytest.mark.long  # two processes
@@ -242,6 +259,7 @@ def test_flipped_bits_never_crash(bundle):
 import sys
 import numpy as np
 from pathlib import Path
+from tfk_transformer.pipelines import weights
 from tfk_transformer.pipelines.translator import Translator
 random = np.random.default_rng(7)
 path = Path(sys.argv[1])

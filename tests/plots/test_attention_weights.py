@@ -25,37 +25,37 @@ SOURCE, TARGET = "one hundred seventy-eight", "einhundertachtundsiebzig"
 
 
 @pytest.fixture(scope="module")
-def found(translator):
+def attention(translator):
     """The attention of the search's translation, from the Keras model."""
     return attention_of(translator, SOURCE)
 
 
-def test_bundle_gives_all_attention(found, translator):
-    assert (found.source, found.translation, found.missing) == (SOURCE, TARGET, "")
-    assert found.score == translator.translate([SOURCE], attention=True)[0].score
+def test_bundle_gives_all_attention(attention, translator):
+    assert (attention.source, attention.translation, attention.missing) == (SOURCE, TARGET, "")
+    assert attention.score == translator.translate([SOURCE], attention=True)[0].score
     config = translator.model.config
-    source, target = found.encoder.rows, found.cross.rows
+    source, target = attention.encoder.rows, attention.cross.rows
     assert "".join(source) == "▁one▁hundred▁seventy-eight</s>"
     assert "".join(target) == f"▁{TARGET}</s>"
-    assert found.cross.columns == found.encoder.columns == source
-    assert found.decoder.columns == ["<s>", *target[:-1]]
-    assert found.decoder.rows == target
-    for _, maps in found.kinds().items():
+    assert attention.cross.columns == attention.encoder.columns == source
+    assert attention.decoder.columns == ["<s>", *target[:-1]]
+    assert attention.decoder.rows == target
+    for _, maps in attention.kinds().items():
         assert maps.weights.shape == (2, config.num_heads, len(maps.rows), len(maps.columns))
         np.testing.assert_allclose(maps.weights.sum(axis=-1), 1, atol=1e-5)
-    assert np.triu(found.decoder.weights[0, 0], 1).max() < 1e-6  # nothing of what comes later
+    assert np.triu(attention.decoder.weights[0, 0], 1).max() < 1e-6  # nothing of what comes later
 
 
-def test_selected_heads_have_titles_and_a_layer(found):
-    selected = found.cross.select(layer=1, head=2)
+def test_selected_heads_have_titles_and_a_layer(attention):
+    selected = attention.cross.select(layer=1, head=2)
     assert (selected.titles, selected.layer) == (["head 2"], "layer 1 of 2")
-    np.testing.assert_array_equal(selected.weights, found.cross.weights[:1, 1])
-    mean = found.cross.select(mean=True)
+    np.testing.assert_array_equal(selected.weights, attention.cross.weights[:1, 1])
+    mean = attention.cross.select(mean=True)
     assert (mean.titles, mean.layer) == (["mean of all heads"], "mean of 2 layers")
-    np.testing.assert_allclose(mean.weights[0], found.cross.weights.mean(axis=(0, 1)))
+    np.testing.assert_allclose(mean.weights[0], attention.cross.weights.mean(axis=(0, 1)))
 
 
-def test_weights_match_the_model(found, translator):
+def test_weights_match_the_model(attention, translator):
     ids = [
         translator.source_tokenizer.encode([SOURCE])[0] + [2],
         [START_ID, *translator.target_tokenizer.encode([TARGET])[0]],
@@ -65,18 +65,18 @@ def test_weights_match_the_model(found, translator):
     )
     for name in ("encoder", "decoder", "cross"):
         expected = np.stack([np.asarray(layer)[0] for layer in getattr(maps, name)])
-        np.testing.assert_allclose(getattr(found, name).weights, expected, atol=1e-5)
+        np.testing.assert_allclose(getattr(attention, name).weights, expected, atol=1e-5)
 
 
 @pytest.mark.parametrize("file", ["saved_model", "translate.onnx", "score.onnx"])
-def test_files_give_cross_attention(found, exported, file):
+def test_files_give_cross_attention(attention, exported, file):
     path = exported / file
     model = OnnxScorer(path) if file == "score.onnx" else tfk.load(path)
     other = attention_of(model, SOURCE, TARGET)
-    np.testing.assert_allclose(other.cross.weights, found.cross.weights, atol=1e-5)
+    np.testing.assert_allclose(other.cross.weights, attention.cross.weights, atol=1e-5)
     assert (other.cross.rows, other.cross.columns, other.score) == (
-        found.cross.rows,
-        found.cross.columns,
+        attention.cross.rows,
+        attention.cross.columns,
         None,
     )
     assert (other.encoder, other.decoder) == (
@@ -128,9 +128,9 @@ def test_a_blank_text_is_refused(translator):
         attention_of(translator, " ")
 
 
-def test_a_figure_has_the_chosen_heads(found):
+def test_a_figure_has_the_chosen_heads(attention):
     def shown(**chosen):
-        figure = attention_figure(found, **chosen)
+        figure = attention_figure(attention, **chosen)
         *panels, _ = figure.axes
         return (
             figure._suptitle.get_text(),
@@ -143,15 +143,15 @@ def test_a_figure_has_the_chosen_heads(found):
         "decoder to source: layer 2 of 2",
         ["head 1", "head 2", "head 3", "head 4"],
     )
-    np.testing.assert_array_equal(images, found.cross.weights[1])
+    np.testing.assert_array_equal(images, attention.cross.weights[1])
     title, heads, images = shown(kind="encoder", layer=1, head=-1)
     assert (title, heads) == ("encoder, source to source: layer 1 of 2", ["head 4"])
-    np.testing.assert_array_equal(images[0], found.encoder.weights[0, 3])
+    np.testing.assert_array_equal(images[0], attention.encoder.weights[0, 3])
     title, heads, images = shown(mean=True)
     assert (title, heads) == ("decoder to source: mean of 2 layers", ["mean of all heads"])
-    np.testing.assert_allclose(images[0], found.cross.weights.mean(axis=(0, 1)))
+    np.testing.assert_allclose(images[0], attention.cross.weights.mean(axis=(0, 1)))
     np.testing.assert_allclose(
-        shown(layer=-2, mean=True)[2][0], found.cross.weights[0].mean(axis=0)
+        shown(layer=-2, mean=True)[2][0], attention.cross.weights[0].mean(axis=0)
     )
 
 
@@ -166,14 +166,16 @@ def test_a_figure_has_the_chosen_heads(found):
         ({"head": 1, "mean": True}, "head: expected none with the mean of all heads, got 1"),
     ],
 )
-def test_bad_layer_or_head_is_refused(found, chosen, message):
+def test_bad_layer_or_head_is_refused(attention, chosen, message):
     with pytest.raises(ValueError, match=message):
-        attention_figure(found, **chosen)
+        attention_figure(attention, **chosen)
 
 
-def test_missing_kind_is_refused(found):
+def test_missing_kind_is_refused(attention):
     with pytest.raises(ValueError, match="kind: expected one of cross, got 'encoder'. Why not."):
-        attention_figure(found._replace(encoder=None, decoder=None, missing="Why not."), "encoder")
+        attention_figure(
+            attention._replace(encoder=None, decoder=None, missing="Why not."), "encoder"
+        )
 
 
 def made():
