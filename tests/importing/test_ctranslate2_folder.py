@@ -96,6 +96,13 @@ def case(request, tmp_path_factory):
     return Case(write(tmp_path_factory.mktemp("case") / "folder", quantization=quantization))
 
 
+def assert_equal_known(theirs, ours):
+    """Compare log-probabilities, but for pieces that the folder lacks, which have none here."""
+    known = ours > -1e8
+    assert known.mean() > 0.5
+    np.testing.assert_allclose(np.array(theirs)[known], ours[known], rtol=1e-5, atol=1e-4)
+
+
 def test_scores_equal_ctranslate2(case):
     tokenizer = case.translator.target_tokenizer
     draw = np.random.default_rng(4)
@@ -105,8 +112,7 @@ def test_scores_equal_ctranslate2(case):
     logits = np.array(case.translator.model({"source": case.ids, "target": read}))
     log_probs = logits - np.logaddexp.reduce(logits, axis=-1, keepdims=True)
     for target, ours, result in zip(targets, log_probs, theirs, strict=True):
-        expected = ours[np.arange(len(target) + 1), [*target, END_ID]]
-        np.testing.assert_allclose(result.log_probs, expected, rtol=1e-5, atol=1e-4)
+        assert_equal_known(result.log_probs, ours[np.arange(len(target) + 1), [*target, END_ID]])
 
 
 # A search is traced for each case, which takes 3 seconds.
@@ -264,8 +270,7 @@ def test_language_tokens_are_prefixes(tmp_path):
     logits = np.array(translator.model({"source": source, "target": target}))
     log_probs = logits - np.logaddexp.reduce(logits, axis=-1, keepdims=True)
     for ids, ours, result in zip(targets, log_probs, theirs, strict=True):
-        expected = ours[np.arange(len(ids) + 1), [*ids, END_ID]]
-        np.testing.assert_allclose(result.log_probs[1:], expected, rtol=1e-5, atol=1e-4)
+        assert_equal_known(result.log_probs[1:], ours[np.arange(len(ids) + 1), [*ids, END_ID]])
 
 
 def rewritten(path, version, dtypes=None, attributes=None):
