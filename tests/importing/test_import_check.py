@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 
 from tfk_transformer.apps.cli import main
 from tfk_transformer.export.exporting import export
+from tfk_transformer.importing.checking import comparison, reference_program
 from tfk_transformer.importing.checking.comparison import compare_with_library
 from tfk_transformer.importing.checking.description import read_examples
 from tfk_transformer.importing.model_import import import_model
@@ -65,8 +66,18 @@ def test_cards_without_examples(card, tmp_path):
     assert read_examples(tmp_path) == []
 
 
-# Two libraries are imported, in two processes.
-@pytest.mark.long
+@pytest.fixture
+def in_this_process(monkeypatch):
+    """Run transformers here: another process would import it, and torch, again."""
+    torch = pytest.importorskip("torch")
+    pytest.importorskip("transformers")
+    torch.set_num_threads(1)  # its threads wait actively, which takes ten times as long
+    monkeypatch.setattr(
+        comparison, "_run", lambda request: (reference_program._transformers(request), None)
+    )
+
+
+@pytest.mark.long  # a search, and a process that imports two libraries
 def test_check_compares_with_transformers(marian, tmp_path):
     pytest.importorskip("transformers")
     pytest.importorskip("torch")
@@ -76,57 +87,46 @@ def test_check_compares_with_transformers(marian, tmp_path):
     assert "the same tokens for 5 of 5 texts, the same translations for 5 of 5" in done.output
 
 
-def test_difference_fails_the_check(marian, tmp_path):
+def test_difference_fails_the_check(marian, tmp_path, in_this_process):
     """A language token inside of a text is a token here, and pieces in the family."""
-    pytest.importorskip("transformers")
-    pytest.importorskip("torch")
     (tmp_path / "probes.txt").write_text("ka >>fra<< mi\n")
     options = ("--probes", tmp_path / "probes.txt", "--check", "--json")
     done = imported(marian, "--out", tmp_path / "bundle", *options)
     assert done.exit_code == 1
     assert (tmp_path / "bundle").is_dir()
     assert "warning: the imported model differs from transformers" in done.stderr
-    comparison = json.loads(done.stdout)["comparison"]
-    assert comparison["equal_tokens"] == 4
-    assert comparison["first_difference"]["source"] == "ka >>fra<< mi"
+    values = json.loads(done.stdout)["comparison"]
+    assert values["equal_tokens"] == 4
+    assert values["first_difference"]["source"] == "ka >>fra<< mi"
 
 
-# Two libraries are imported, in two processes.
-@pytest.mark.long
-def test_other_weights_are_noticed(tmp_path):
-    pytest.importorskip("transformers")
-    pytest.importorskip("torch")
+@pytest.mark.long  # a search
+def test_other_weights_are_noticed(tmp_path, in_this_process):
     folder = write_folder(tmp_path / "opus", **LAYERS, **SHORT)
     translator = import_model(folder)
     arrays = safetensors.numpy.load_file(folder / "model.safetensors")
     arrays["model.shared.weight"] *= -1
     safetensors.numpy.save_file(arrays, folder / "model.safetensors")
-    comparison = compare_with_library(folder, translator)
-    assert comparison["agrees"] is False
-    assert comparison["equal_tokens"] == comparison["texts"] == 5
+    values = compare_with_library(folder, translator)
+    assert values["agrees"] is False
+    assert values["equal_tokens"] == values["texts"] == 5
 
 
-# A search, and a process that imports two libraries.
-@pytest.mark.long
-def test_check_passes_a_text_prefix(tmp_path):
-    pytest.importorskip("transformers")
-    pytest.importorskip("torch")
+@pytest.mark.long  # a search
+def test_check_passes_a_text_prefix(tmp_path, in_this_process):
     folder = t5_folder.write_folder(tmp_path / "t5", **t5_folder.CASES["t5"], max_length=12)
-    comparison = compare_with_library(folder, import_model(folder, source_text_prefix="kalo: "))
-    assert comparison["agrees"], comparison
+    values = compare_with_library(folder, import_model(folder, source_text_prefix="kalo: "))
+    assert values["agrees"], values
 
 
-# Two libraries are imported, in two processes.
-@pytest.mark.long
-def test_check_passes_the_languages(tmp_path):
+@pytest.mark.long  # a search
+def test_check_passes_the_languages(tmp_path, in_this_process):
     """Random weights sometimes prefer tokens of languages, which this library never predicts."""
-    pytest.importorskip("transformers")
-    pytest.importorskip("torch")
     folder = write_m2m100(tmp_path / "folder", **LAYERS)
     translator = import_model(folder, source_language="de", target_language="en")
-    comparison = compare_with_library(folder, translator)
-    assert comparison["equal_tokens"] == comparison["texts"] == 5
-    assert comparison["equal_translations"] >= 3
+    values = compare_with_library(folder, translator)
+    assert values["equal_tokens"] == values["texts"] == 5
+    assert values["equal_translations"] >= 3
 
 
 @pytest.mark.parametrize(

@@ -77,7 +77,8 @@ def test_beam_equals_transformers(pair):
     ]
     difference = np.abs(scores[0] - scores[1]).max()
     print(f"the same 4 hypotheses for {same} of {len(texts)}, scores up to {difference:.2g} apart")
-    np.testing.assert_allclose(*scores, rtol=1e-5)
+    # A few hypotheses are so probable that their scores are near 0.
+    np.testing.assert_allclose(*scores, rtol=1e-5, atol=1e-6)
     # Hypotheses that are this close may change places, or one may take the last place of another.
     assert same >= 0.98 * len(texts)
 
