@@ -8,7 +8,7 @@ import numpy as np
 from marian_folder import trained
 from sentencepiece import SentencePieceProcessor
 
-D, H, F, LAYERS, DECODER_LAYERS = 22, 11, 29, 2, 3
+D, H, F, LAYERS, DECODER_LAYERS = 22, 11, 29, 1, 2
 IDS = {"bos_id": -1, "eos_id": 0, "unk_id": 1, "pad_id": -1}  # which Marian trains with
 OPTIONS = {
     "type": "transformer",

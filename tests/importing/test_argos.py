@@ -133,8 +133,8 @@ def translated_by_argos(package, texts, **limits):
     [
         (write_nllb, {"target_prefix": "eng_Latn"}, 20),
         # The searches of other decoders' starts are compared in every run.
-        pytest.param(write_opennmt, {}, 60, marks=pytest.mark.long),
-        pytest.param(write_opus_mt, {}, 60, marks=pytest.mark.long),
+        pytest.param(write_opennmt, {}, 200, marks=pytest.mark.long),
+        pytest.param(write_opus_mt, {}, 200, marks=pytest.mark.long),
     ],
 )
 def test_packages_translate_as_argos(write, metadata, count, tmp_path):

@@ -7,7 +7,6 @@ import pytest
 from ctranslate2_converted import FAMILIES, LANGUAGES, write_converted
 from imported_folder import rows_of_texts
 from marian_folder import random_texts
-from tiers import with_long
 
 from tfk_transformer.config.search_settings import SearchSettings
 from tfk_transformer.constants import END_ID, PAD_ID
@@ -54,10 +53,10 @@ def dropped_ends(translator, ids, beam_size):
 
 # A conversion by transformers and a search each.
 @pytest.mark.parametrize(
-    "family", with_long({name: name for name in FAMILIES}, FAMILIES.keys() - {"M2M100"})
+    ("family", "count"),
+    [("M2M100", 20), *(pytest.param(family, 200, marks=pytest.mark.long) for family in FAMILIES)],
 )
-def test_defaults_translate_as_ctranslate2(family, tmp_path):
-    count = 60
+def test_defaults_translate_as_ctranslate2(family, count, tmp_path):
     folder = write_converted(tmp_path / "folder", family)
     translator, around, target = imported(folder, family)
     random = np.random.default_rng(3)

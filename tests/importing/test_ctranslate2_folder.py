@@ -146,7 +146,8 @@ def test_translations_equal_ctranslate2(case):
 
 
 @pytest.mark.parametrize("case", ["fairseq, float32"], indirect=True)
-def test_check_compares_with_ctranslate2(case):
+def test_check_compares_with_ctranslate2(case, monkeypatch):
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")  # its threads wait actively
     comparison = compare_with_library(case.folder, case.translator)
     assert re.fullmatch(r"ctranslate2 [\d.]+", comparison["library"])
     assert comparison["agrees"], comparison

@@ -78,7 +78,8 @@ def in_this_process(monkeypatch):
 
 
 @pytest.mark.long  # a search, and a process that imports two libraries
-def test_check_compares_with_transformers(marian, tmp_path):
+def test_check_compares_with_transformers(marian, tmp_path, monkeypatch):
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")  # its threads wait actively
     pytest.importorskip("transformers")
     pytest.importorskip("torch")
     done = imported(marian, "--out", tmp_path / "bundle", "--check")

@@ -51,8 +51,9 @@ def test_logits_equal_the_reference(case):
         assert (actual[: len(target)][~known] < -9e8).all()
 
 
-# One search: the others differ in their logits, which are compared above.
+# A search, as test_transformers.py compares. All logits are compared above.
 @pytest.mark.parametrize("case", list(CASES)[:1], indirect=True)
+@pytest.mark.long
 def test_greedy_equals_the_reference(case):
     texts = sentences("source", 3, seed=9)
     actual = case.translator.translate(

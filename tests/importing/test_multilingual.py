@@ -70,9 +70,9 @@ def test_logits_equal_the_reference(case):
         assert (actual[: len(target)][:, case.never] < -9e8).all()
 
 
-# One search, of a source whose language follows it. The logits of all cases are compared above,
-# and test_transformers_multilingual.py compares a search of each family.
+# A search, as test_transformers_multilingual.py compares. All logits are compared above.
 @pytest.mark.parametrize("case", ["mBART-25"], indirect=True)
+@pytest.mark.long
 def test_greedy_equals_the_reference(case):
     texts = sentences("source", 3, seed=9)
     actual = case.translator.translate(

@@ -140,14 +140,15 @@ def test_beam_equals_transformers(pair):
     ],
     indirect=True,
 )
-def test_ids_equal_transformers(pair):
+@pytest.mark.parametrize("count", [3000, pytest.param(18_000, marks=pytest.mark.long)])
+def test_ids_equal_transformers(pair, count):
     """What differs, for a reason: special tokens in a text, tags, and several characters in a row
     that only the other side has.
     """
     processor, vocabulary = pair.tokenizer.spm_source, pair.tokenizer.get_vocab()
     texts = [
         text
-        for text in random_texts(18_000)
+        for text in random_texts(count)
         if not any(part in text for part in ("</s>", "<unk>", "<pad>"))
         and not text.startswith(">>")
         and not has_unknown_run(processor, vocabulary, text)
@@ -160,7 +161,7 @@ def test_ids_equal_transformers(pair):
     different = [text for text, one, other in zip(texts, ours, theirs, strict=True) if one != other]
     tagged = [text for text in different if any(tag in processor.normalize(text) for tag in TAGS)]
     print(f"{len(texts)} texts, {len(different)} differ, {len(tagged)} of them with a tag")
-    assert len(texts) >= 10_000
+    assert len(texts) >= 0.55 * count
     assert different == tagged
 
 

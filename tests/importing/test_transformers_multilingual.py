@@ -9,7 +9,6 @@ import pytest
 import sentencepiece
 from id_rows import padded
 from marian_folder import random_texts, sentences
-from tiers import with_long
 from transformers_multilingual import CASES, MultilingualPair, torch
 
 from tfk_transformer.constants import END_ID, START_ID, UNKNOWN_ID
@@ -48,21 +47,23 @@ def test_logits_equal_transformers(pair):
 
 # A search is traced for each family, which takes 3 seconds.
 searched = pytest.mark.parametrize(
-    "pair", with_long({name: name for name in CASES}, CASES.keys() - {"M2M100"}), indirect=True
+    ("pair", "count"),
+    [("mBART-25", 40), *(pytest.param(name, 200, marks=pytest.mark.long) for name in CASES)],
+    indirect=["pair"],
 )
 
 
 @searched
-def test_greedy_equals_transformers(pair):
-    texts = sentences("source", 80, seed=9)
+def test_greedy_equals_transformers(pair, count):
+    texts = sentences("source", count, seed=9)
     theirs = [rows[0] for rows, _ in pair.generated(texts, num_beams=1, do_sample=False)]
     assert [rows[0] for rows, _ in pair.ours(texts, beam_size=1)] == theirs
 
 
 @searched
-def test_beam_equals_transformers(pair):
+def test_beam_equals_transformers(pair, count):
     """Both end when as many hypotheses are finished as there are beams."""
-    texts = sentences("source", 80, seed=11)
+    texts = sentences("source", count, seed=11)
     settings = {
         "num_beams": 4,
         "num_return_sequences": 4,
@@ -78,9 +79,9 @@ def test_beam_equals_transformers(pair):
     difference = np.abs(scores[0] - scores[1]).max()
     print(f"the same 4 hypotheses for {same} of {len(texts)}, scores up to {difference:.2g} apart")
     # A few hypotheses are so probable that their scores are near 0.
-    np.testing.assert_allclose(*scores, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(*scores, rtol=1e-5, atol=1e-5)
     # Hypotheses that are this close may change places, or one may take the last place of another.
-    assert same >= 0.98 * len(texts)
+    assert same >= 0.97 * len(texts)
 
 
 def written_otherwise(text, family):
@@ -94,13 +95,14 @@ def written_otherwise(text, family):
     return text != " ".join(text.split()) or "▁" in text or any(map(unicodedata.combining, text))
 
 
-def test_ids_equal_transformers(pair):
+@pytest.mark.parametrize("count", [2500, pytest.param(12_500, marks=pytest.mark.long)])
+def test_ids_equal_transformers(pair, count):
     """All are those of SentencePiece, which the models were trained with. Left out are special
     tokens, which are text here.
     """
     names = ["</s>", "<unk>", "<pad>", "<s>", "<mask>"]
-    texts = [text for text in random_texts(12_500) if not any(name in text for name in names)]
-    assert len(texts) >= 10_000
+    texts = [text for text in random_texts(count) if not any(name in text for name in names)]
+    assert len(texts) >= 0.8 * count
     ours = [
         [*pair.before, *pair.rows[ids].tolist(), pair.end, *pair.after]
         for ids in pair.translator.source_tokenizer.encode(texts)

@@ -6,7 +6,6 @@ from id_rows import padded, until_end
 from marian_folder import random_texts, sentences
 from t5_folder import CASES, write_folder
 from t5_rows import rows_of
-from tiers import with_long
 
 from tfk_transformer.constants import END_ID, START_ID, UNKNOWN_ID
 from tfk_transformer.importing.model_import import import_model
@@ -72,10 +71,11 @@ def pair(request, tmp_path_factory):
     return T5Pair(tmp_path_factory.mktemp("t5") / "folder", CASES[request.param])
 
 
-# A search is traced for each case, which takes 4 seconds. These two have the layers of the others,
-# and their logits are compared in every run.
+# A search is traced for each case, which takes 4 seconds.
 searched = pytest.mark.parametrize(
-    "pair", with_long({name: name for name in CASES}, CASES.keys() - {"t5", "umt5"}), indirect=True
+    ("pair", "count"),
+    [("umt5", 20), *(pytest.param(name, 200, marks=pytest.mark.long) for name in CASES)],
+    indirect=["pair"],
 )
 
 
@@ -100,16 +100,16 @@ def test_t5_logits_equal_transformers(pair):
 
 
 @searched
-def test_t5_greedy_equals_transformers(pair):
-    texts = sentences("source", 40, seed=9)
+def test_t5_greedy_equals_transformers(pair, count):
+    texts = sentences("source", count, seed=9)
     theirs = pair.generated(texts, num_beams=1, do_sample=False)
     assert pair.ours(texts, beam_size=1) == theirs
 
 
 @searched
-def test_t5_beams_equal_transformers(pair):
+def test_t5_beams_equal_transformers(pair, count):
     """The best four hypotheses of four beams."""
-    texts = sentences("source", 40, seed=11)
+    texts = sentences("source", count, seed=11)
     settings = {"num_beams": 4, "num_return_sequences": 4}
     theirs = pair.generated(texts, **settings, length_penalty=0.0, early_stopping=True)
     ours = pair.ours(texts, beam_size=4, n_best=4, length_penalty=0.0, early_stopping=True)
@@ -118,22 +118,23 @@ def test_t5_beams_equal_transformers(pair):
 
 
 @searched
-def test_t5_defaults_equal_transformers(pair):
-    texts = sentences("source", 40, seed=13)
+def test_t5_defaults_equal_transformers(pair, count):
+    texts = sentences("source", count, seed=13)
     assert pair.ours(texts) == pair.generated(texts)
 
 
-def test_t5_ids_equal_transformers(pair):
+@pytest.mark.parametrize("count", [400, pytest.param(12_000, marks=pytest.mark.long)])
+def test_t5_ids_equal_transformers(pair, count):
     """Texts are left out that transformers' tokenizer does not read as SentencePiece does: with
     special tokens; with a combining mark after a character that its normalization changes, which
     it drops; and with U+0085, which it takes for a blank.
     """
     apart = ("</s>", "<unk>", "<pad>", "\u0308", "\u0301", "\u0085")
-    texts = [text for text in random_texts(2000) if not any(part in text for part in apart)]
+    texts = [text for text in random_texts(count) if not any(part in text for part in apart)]
     theirs = pair.tokenizer(texts)["input_ids"]
     ids = pair.translator.source_tokenizer.encode(texts)
     assert [[*pair.rows[row].tolist(), END_ROW] for row in ids] == theirs
-    assert len(texts) > 0.7 * 2000
+    assert len(texts) > 0.7 * count
 
 
 def test_t5_sentinels_equal_transformers(pair):

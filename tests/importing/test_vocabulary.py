@@ -57,7 +57,8 @@ def imported(model, pieces, tags=()):
     ],
     ids=str,
 )
-def test_ids_equal_the_original(options):
+@pytest.mark.parametrize("count", [3000, pytest.param(18_000, marks=pytest.mark.long)])
+def test_ids_equal_the_original(options, count):
     source = trained("source", **options)
     tags = () if "model_type" in options else TAGS
     pieces = vocabulary([source, trained("target")], DROPPED, tags)
@@ -65,11 +66,11 @@ def test_ids_equal_the_original(options):
     processor = sentencepiece.SentencePieceProcessor(model_proto=source)
     texts = [
         text
-        for text in random_texts(18_000)
+        for text in random_texts(count)
         if not any(tag in processor.normalize(text) for tag in TAGS)
         and not has_unknown_run(processor, pieces, text)
     ]
-    assert len(texts) >= 10_000
+    assert len(texts) >= 0.55 * count
     ours = [made.rows[ids].tolist() for ids in tokenizer.encode(texts)]
     assert ours == family_ids(source, pieces, texts)
     rows = {row for ids in ours for row in ids}
