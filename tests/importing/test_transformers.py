@@ -27,10 +27,6 @@ from tfk_transformer.importing.model_import import import_model
 pytestmark = pytest.mark.filterwarnings("default")  # of the libraries
 
 
-# The exports of imported models have the translators of the imports, so that they share a search.
-EXPORTED_FROM = {name: name.removeprefix("exported: ") for name in EXPORTED}
-
-
 @pytest.fixture(scope="module")
 def imported(tmp_path_factory):
     """The import of each case, made when it is first asked for."""
@@ -43,18 +39,29 @@ def imported(tmp_path_factory):
     return make
 
 
-@pytest.fixture(scope="module", params=[*CASES, *EXPORTED])
-def pair(request, imported, tmp_path_factory):
-    name = request.param
-    if name in CASES:
-        return imported(name)
-    folder = tmp_path_factory.mktemp("exported")
-    if EXPORTED[name] is None:
-        return ExportedPair(own_translator(), folder / "exported")
-    if EXPORTED[name] == CASES.get(EXPORTED_FROM[name]):
-        return ExportedPair(imported(EXPORTED_FROM[name]).translator, folder / "exported")
-    made = write_folder(folder / "folder", **EXPORTED[name])
-    return ExportedPair(import_model(made), folder / "exported")
+@pytest.fixture(scope="module")
+def exported(imported, tmp_path_factory):
+    """The export of each case, made when it is first asked for."""
+
+    @functools.cache
+    def make(name):
+        folder = tmp_path_factory.mktemp("exported")
+        options = EXPORTED[name]
+        original = name.removeprefix("exported: ")
+        if options is None:
+            translator = own_translator()
+        elif options == CASES.get(original):
+            translator = imported(original).translator  # so that they share a search
+        else:
+            translator = import_model(write_folder(folder / "folder", **options))
+        return ExportedPair(translator, folder / "exported")
+
+    return make
+
+
+@pytest.fixture(params=[*CASES, *EXPORTED])
+def pair(request, imported, exported):
+    return (imported if request.param in CASES else exported)(request.param)
 
 
 SEARCHED = {

@@ -2,6 +2,7 @@
 installed.
 """
 
+import functools
 import unicodedata
 
 import numpy as np
@@ -17,12 +18,22 @@ from tfk_transformer.importing.model_import import import_model
 pytestmark = pytest.mark.filterwarnings("default")  # of the libraries
 
 
-@pytest.fixture(scope="module", params=CASES)
-def pair(request, tmp_path_factory):
-    write, model, options, languages = CASES[request.param]
-    return MultilingualPair(
-        write(tmp_path_factory.mktemp("multilingual") / "folder", **options), model, languages
-    )
+@pytest.fixture(scope="module")
+def pairs(tmp_path_factory):
+    """The pair of each case, made when it is first asked for."""
+
+    @functools.cache
+    def make(name):
+        write, model, options, languages = CASES[name]
+        folder = write(tmp_path_factory.mktemp("multilingual") / "folder", **options)
+        return MultilingualPair(folder, model, languages)
+
+    return make
+
+
+@pytest.fixture(params=CASES)
+def pair(request, pairs):
+    return pairs(request.param)
 
 
 def test_logits_equal_transformers(pair):

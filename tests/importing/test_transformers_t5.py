@@ -1,5 +1,7 @@
 """The T5 family against the classes of transformers, where these are installed."""
 
+import functools
+
 import numpy as np
 import pytest
 from id_rows import padded, until_end
@@ -66,9 +68,20 @@ class T5Pair:
         ]
 
 
-@pytest.fixture(scope="module", params=CASES)
-def pair(request, tmp_path_factory):
-    return T5Pair(tmp_path_factory.mktemp("t5") / "folder", CASES[request.param])
+@pytest.fixture(scope="module")
+def pairs(tmp_path_factory):
+    """The pair of each case, made when it is first asked for."""
+
+    @functools.cache
+    def make(name):
+        return T5Pair(tmp_path_factory.mktemp("t5") / "folder", CASES[name])
+
+    return make
+
+
+@pytest.fixture(params=CASES)
+def pair(request, pairs):
+    return pairs(request.param)
 
 
 # A search is traced for each case, which takes 4 seconds.
