@@ -105,7 +105,7 @@ def test_log_probs_equal_over_kept(model_type, byte_fallback, separate, options)
     )
     after = trim(before, SOURCES, TARGETS)
     assert after.model.count_params() < before.model.count_params()
-    assert_equal_on_kept_tokens(before, after, SOURCES[:7], TARGETS[:7])
+    assert_equal_on_kept_tokens(before, after, SOURCES[:3], TARGETS[:3])
 
 
 def test_sides_with_own_tokenizers_share_rows(tmp_path):
@@ -113,13 +113,12 @@ def test_sides_with_own_tokenizers_share_rows(tmp_path):
     before = import_model(write_folder(tmp_path / "opus", tags=[">>fra<<"]))
     after = trim(before, SOURCES[:5], TARGETS[:5])
     assert after.source_tokenizer.model != after.target_tokenizer.model
-    sources = [*SOURCES[:5], f">>fra<< {SOURCES[0]}"]
-    assert_equal_on_kept_tokens(before, after, sources, [*TARGETS[:5], TARGETS[0]])
+    sources = [*SOURCES[:2], f">>fra<< {SOURCES[0]}"]
+    assert_equal_on_kept_tokens(before, after, sources, [*TARGETS[:2], TARGETS[0]])
 
 
-@pytest.mark.parametrize("model_type", ["unigram", "bpe"])
-def test_import_trims_as_trim_does(tmp_path, model_type):
-    folder = write_nllb(tmp_path / "nllb", model_type)
+def test_import_trims_as_trim_does(tmp_path):
+    folder = write_nllb(tmp_path / "nllb")
     texts = [*SOURCES[:6], *TARGETS[:6]]
     before = import_model(folder, **NLLB)
     after = trim(before, texts, vocab_size=61)
