@@ -152,6 +152,7 @@ def test_default_rate_is_noted(tmp_path):
     )
 
 
+@pytest.mark.long  # a training, as of other models above
 def test_a_language_model_continues(tmp_path):
     data = write_pairs(tmp_path)
     tokenizer = SubwordTokenizer.train(

@@ -128,16 +128,14 @@ def translated_by_argos(package, texts, **limits):
         yield value.removeprefix(prefix.replace("_", " ")).removeprefix(" ")
 
 
+# A search each. The searches of CTranslate2's own folders are compared in every run.
+@pytest.mark.long
 @pytest.mark.parametrize(
-    ("write", "metadata", "count"),
-    [
-        (write_nllb, {"target_prefix": "eng_Latn"}, 20),
-        # The searches of other decoders' starts are compared in every run.
-        pytest.param(write_opennmt, {}, 200, marks=pytest.mark.long),
-        pytest.param(write_opus_mt, {}, 200, marks=pytest.mark.long),
-    ],
+    ("write", "metadata"),
+    [(write_nllb, {"target_prefix": "eng_Latn"}), (write_opennmt, {}), (write_opus_mt, {})],
 )
-def test_packages_translate_as_argos(write, metadata, count, tmp_path):
+def test_packages_translate_as_argos(write, metadata, tmp_path):
+    count = 200
     package = write_package(tmp_path / "package", write, **metadata)
     translator = import_model(package)
     texts = sentences("source" if write is write_opus_mt else "target", count, seed=5)

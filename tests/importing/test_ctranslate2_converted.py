@@ -51,12 +51,11 @@ def dropped_ends(translator, ids, beam_size):
     return (first.ids.numpy()[:, 1:, 0] == END_ID).any(axis=1)
 
 
-# A conversion by transformers and a search each.
-@pytest.mark.parametrize(
-    ("family", "count"),
-    [("M2M100", 20), *(pytest.param(family, 200, marks=pytest.mark.long) for family in FAMILIES)],
-)
-def test_defaults_translate_as_ctranslate2(family, count, tmp_path):
+# A conversion by transformers and a search each. Others are compared in every run.
+@pytest.mark.long
+@pytest.mark.parametrize("family", FAMILIES)
+def test_defaults_translate_as_ctranslate2(family, tmp_path):
+    count = 200
     folder = write_converted(tmp_path / "folder", family)
     translator, around, target = imported(folder, family)
     random = np.random.default_rng(3)

@@ -72,14 +72,7 @@ def test_greedy_equals_the_reference(case):
         )
 
 
-@pytest.mark.parametrize(
-    "case",
-    [
-        "scaled, swish, tags, pieces that the vocabulary lacks",
-        "two vocabularies, nothing tied",
-    ],
-    indirect=True,
-)
+@pytest.mark.parametrize("case", ["two vocabularies, nothing tied"], indirect=True)
 def test_scores_equal_the_reference(case):
     """Padding has its part of the probabilities, and the start token none."""
     source, target = sentences("source", 1, seed=5)[0], sentences("target", 1, seed=5)[0]

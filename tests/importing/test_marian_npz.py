@@ -109,9 +109,9 @@ def test_texts_have_the_file_ids(case):
         assert [rows[ids].tolist() for ids in tokenizer.encode(texts)] == own.encode(texts)
 
 
-# One search: the others differ in their logits, which are compared above. test_marian_folder.py
-# compares searches of a student.
+# A search. test_marian_folder.py compares searches of a student, and all logits are compared above.
 @pytest.mark.parametrize("case", list(CASES)[:1], indirect=True)
+@pytest.mark.long
 def test_greedy_equals_the_reference(case):
     texts = sentences("source", 2, seed=9)
     actual = case.translator.translate(

@@ -125,12 +125,6 @@ def equal_translations(folder, names, count):
     return equal
 
 
-def test_translate_equals_generate(tmp_path):
-    folder = Folder(tmp_path / "folder", "MarianMT")
-    names = ["false", "never"]
-    assert equal_translations(folder, names, 20) == dict.fromkeys(names, 20)
-
-
 @pytest.mark.long  # five searches of each family
 @pytest.mark.parametrize("family", FAMILIES)
 def test_all_families_equal_generate(tmp_path, family):

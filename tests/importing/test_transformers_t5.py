@@ -84,14 +84,6 @@ def pair(request, pairs):
     return pairs(request.param)
 
 
-# A search is traced for each case, which takes 4 seconds.
-searched = pytest.mark.parametrize(
-    ("pair", "count"),
-    [("umt5", 20), *(pytest.param(name, 200, marks=pytest.mark.long) for name in CASES)],
-    indirect=["pair"],
-)
-
-
 def test_t5_logits_equal_transformers(pair):
     random = np.random.default_rng(3)
     size = len(pair.rows)
@@ -112,17 +104,17 @@ def test_t5_logits_equal_transformers(pair):
     assert theirs.std() > 0.5
 
 
-@searched
-def test_t5_greedy_equals_transformers(pair, count):
-    texts = sentences("source", count, seed=9)
+@pytest.mark.long  # a search is traced for each case
+def test_t5_greedy_equals_transformers(pair):
+    texts = sentences("source", 200, seed=9)
     theirs = pair.generated(texts, num_beams=1, do_sample=False)
     assert pair.ours(texts, beam_size=1) == theirs
 
 
-@searched
-def test_t5_beams_equal_transformers(pair, count):
+@pytest.mark.long  # a search is traced for each case
+def test_t5_beams_equal_transformers(pair):
     """The best four hypotheses of four beams."""
-    texts = sentences("source", count, seed=11)
+    texts = sentences("source", 200, seed=11)
     settings = {"num_beams": 4, "num_return_sequences": 4}
     theirs = pair.generated(texts, **settings, length_penalty=0.0, early_stopping=True)
     ours = pair.ours(texts, beam_size=4, n_best=4, length_penalty=0.0, early_stopping=True)
@@ -130,9 +122,9 @@ def test_t5_beams_equal_transformers(pair, count):
     assert len(set(map(tuple, ours))) > 4
 
 
-@searched
-def test_t5_defaults_equal_transformers(pair, count):
-    texts = sentences("source", count, seed=13)
+@pytest.mark.long  # a search is traced for each case
+def test_t5_defaults_equal_transformers(pair):
+    texts = sentences("source", 200, seed=13)
     assert pair.ours(texts) == pair.generated(texts)
 
 

@@ -380,6 +380,18 @@ CHANGES = {
 }
 # Changes of the same kind as others, which are tested in every run.
 LONG = {
+    "not built",
+    "batch norm",
+    "ensemble",
+    "bfloat16",
+    "int4",
+    "unregistered convolution",
+    "convolution without a name",
+    "object as argument",
+    "patched step",
+    "shared embeddings",
+    "untied",
+    "positions",
     "registered train_step",
     "registered layers, bfloat16",
     "subclass of ensemble",
