@@ -208,7 +208,7 @@ def test_families_to_three_engines(tmp_path, write, languages):
     assert losses[1] < losses[0]
     formats = [part for name in ("saved_model", "onnx", "web") for part in ("--format", name)]
     run("export", tuned, "--out", files, *formats)
-    sentences = texts["de"][:20]
+    sentences = texts["de"][:40]
     for settings in ({}, {"beam_size": 4, "max_length": 30}):
         expected = [actual.text for actual in load(tuned).translate(sentences, **settings)]
         assert len(set(expected)) > 5
