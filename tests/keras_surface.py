@@ -7,6 +7,7 @@
 `--write` runs all rows under all backends. `test_keras_surface.py` compares the table with them.
 """
 
+import importlib
 import json
 import os
 import re
@@ -19,6 +20,8 @@ from pathlib import Path
 PAGE = Path(__file__).parents[1] / "benchmarks" / "keras-methods.md"
 BEGIN = "<!-- written by tests/keras_surface.py --write -->\n"
 END = "<!-- end -->\n"
+# In the order of the table.
+PARTS = ("model", "export", "precision", "layers", "compile", "fit", "callbacks")
 NAMES = {"tensorflow": "TensorFlow", "jax": "JAX", "torch": "PyTorch"}
 ENVIRONMENT = {
     # Two devices for the rows on distribution. The programs that XLA compiles run a few steps only.
@@ -30,11 +33,10 @@ Outcomes = Mapping[str, str]
 
 def load_rows() -> dict:
     """Import all rows under the current backend."""
-    import keras_surface_files  # noqa: F401
-    import keras_surface_layers  # noqa: F401
     import keras_surface_rows
-    import keras_surface_training  # noqa: F401
 
+    for part in PARTS:
+        importlib.import_module(f"keras_surface_{part}")
     return keras_surface_rows.ROWS
 
 

@@ -189,6 +189,15 @@ def fit_losses(steps: int = 2) -> list[float]:
 _losses: list[float] = []
 
 
+def averaged_kernel() -> np.ndarray:
+    """Return the moving average of `projection.kernel` over two steps."""
+    plain, kernels = quick(), []
+    for _ in range(2):
+        fit(plain)
+        kernels.append(numpy(plain.projection.kernel))
+    return (kernels[0] + kernels[1]) / 2
+
+
 def close(actual: object, expected: object, tolerance: float = 1e-5) -> None:
     """Assert that numbers differ by rounding."""
     np.testing.assert_allclose(

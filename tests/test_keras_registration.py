@@ -1,6 +1,7 @@
 """Classes are registered with Keras as soon as both packages are imported, in every order."""
 
 import importlib.util
+import json
 import os
 import subprocess
 import sys
@@ -33,53 +34,27 @@ NAMES += [
 ]
 
 
-def run(code: str) -> subprocess.CompletedProcess[str]:
-    """Run code in a process of its own.
-
-    Where it does not import TensorFlow itself, Keras has JAX, which is imported in half the time.
-    """
-    environment = dict(os.environ)
-    if "tensorflow" not in code and importlib.util.find_spec("jax") is not None:
-        environment["KERAS_BACKEND"] = "jax"
-    command = [sys.executable, "-c", code]
-    return subprocess.run(command, capture_output=True, text=True, env=environment)
-
-
-@pytest.mark.parametrize(
-    "imports",
-    [
-        "import keras, tfk_transformer",
-        "import tfk_transformer, keras",
-        # Starts TensorFlow.
-        pytest.param("import tfk_transformer, tensorflow, keras", marks=pytest.mark.long),
-        # The import of Keras begins inside a module of the package, which is not complete yet.
-        "from tfk_transformer import TokenAccuracy",
-        "import tfk_transformer.losses; from tfk_transformer import Perplexity",
-        "import tfk_transformer; from tfk_transformer.training.compilation import has_gpu",
-    ],
-)
-def test_all_classes_are_registered(imports):
-    code = (
-        f"{imports}\nimport keras\nprint([n for n in {NAMES} if not "
-        "keras.saving.get_registered_object('tfk_transformer>' + n)])"
-    )
-    done = run(code)
-    assert done.stdout == "[]\n", done.stderr
-
-
-def test_find_spec_defers_registration():
-    code = """
+# What imports both packages, by the name of the case.
+IMPORTS = {
+    "keras first": "import keras, tfk_transformer",
+    "keras second": "import tfk_transformer, keras",
+    # The import of Keras begins inside a module of the package, which is not complete yet.
+    "a metric": "from tfk_transformer import TokenAccuracy",
+    "a module": "import tfk_transformer.losses; from tfk_transformer import Perplexity",
+    "training": "import tfk_transformer; from tfk_transformer.training.compilation import has_gpu",
+}
+PRINT_MISSING = f"""
+import keras
+print([n for n in {NAMES} if not keras.saving.get_registered_object("tfk_transformer>" + n)])
+"""
+FIND_SPEC = """
 import importlib.util, sys, tfk_transformer
 spec = importlib.util.find_spec("keras")
 assert spec is not None and "keras" not in sys.modules
 import keras
 print(keras.saving.get_registered_object("tfk_transformer>Transformer").__name__)
 """
-    assert run(code).stdout == "Transformer\n"
-
-
-def test_keras_imports_without_pydantic():
-    code = """
+WITHOUT_PYDANTIC = """
 import sys
 sys.modules["pydantic"] = None
 import tfk_transformer, keras
@@ -89,7 +64,65 @@ try:
 except ImportError as error:
     print(type(error).__name__)
 """
-    assert run(code).stdout == "None\nModuleNotFoundError\n"
+CODES = {name: imports + PRINT_MISSING for name, imports in IMPORTS.items()}
+CODES |= {"find_spec": FIND_SPEC, "without pydantic": WITHOUT_PYDANTIC}
+# Runs each code in a fork that has imported what Keras imports, but neither of both packages.
+FORKS = """
+import importlib.util, json, os, sys, tempfile, traceback
+for name in ("numpy", "h5py", "jax", "jax.numpy"):
+    if importlib.util.find_spec(name.partition(".")[0]) is not None:
+        importlib.import_module(name)
+assert not {"keras", "tfk_transformer"} & set(sys.modules)
+outputs = {}
+for name, code in json.loads(sys.argv[1]).items():
+    with tempfile.TemporaryFile("w+") as file:
+        process = os.fork()
+        if process == 0:
+            os.dup2(file.fileno(), 1)
+            os.dup2(file.fileno(), 2)
+            try:
+                exec(code, {"__name__": "__main__"})
+            except BaseException:
+                traceback.print_exc()
+            sys.stdout.flush()
+            os._exit(0)
+        os.waitpid(process, 0)
+        file.seek(0)
+        outputs[name] = file.read()
+print(json.dumps(outputs))
+"""
+
+
+@pytest.fixture(scope="module")
+def outputs():
+    """What each code prints. Keras has JAX if it is there, which is imported in half the time."""
+    environment = dict(os.environ)
+    if importlib.util.find_spec("jax") is not None:
+        environment["KERAS_BACKEND"] = "jax"
+    command = [sys.executable, "-W", "ignore", "-c", FORKS, json.dumps(CODES)]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+@pytest.mark.parametrize("name", IMPORTS)
+def test_all_classes_are_registered(name, outputs):
+    assert outputs[name] == "[]\n"
+
+
+@pytest.mark.long  # starts TensorFlow
+def test_classes_are_registered_after_tensorflow():
+    code = "import tfk_transformer, tensorflow, keras" + PRINT_MISSING
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.stdout == "[]\n", done.stderr
+
+
+def test_find_spec_defers_registration(outputs):
+    assert outputs["find_spec"] == "Transformer\n"
+
+
+def test_keras_imports_without_pydantic(outputs):
+    assert outputs["without pydantic"] == "None\nModuleNotFoundError\n"
 
 
 def test_loaded_model_trains_on(tmp_path):
@@ -114,7 +147,8 @@ def test_loaded_model_trains_on(tmp_path):
     model = Transformer(config)
     metrics = [TokenAccuracy(), Perplexity()]
     adam = Adam(InverseSquareRoot(1e-2, 3))
-    model.compile(adam, LabelSmoothedCrossentropy(0.1), metrics=metrics, jit_compile=False)
+    # A trace of the step takes seconds, here and in the program below.
+    model.compile(adam, LabelSmoothedCrossentropy(0.1), metrics=metrics, run_eagerly=True)
     random = np.random.default_rng(0)
     inputs = {"source": random.integers(4, 23, (3, 7)), "target": random.integers(4, 29, (3, 5))}
     inputs["target"][:, 0] = 1  # the start token

@@ -3,48 +3,11 @@ from collections import Counter
 
 import numpy as np
 import pytest
+from pairs_in_memory import BUDGET, LONGEST, SIDES, WORDS, Memory, taken, unpadded
 
 from tfk_transformer.data.batches import JoinedBatches, TokenBatches
 from tfk_transformer.data.bucketing import bucket_lengths
-from tfk_transformer.datasets import Pair, Report, Source
-from tfk_transformer.tokenizers.subword_tokenizer import SubwordTokenizer
-
-WORDS = (
-    "der die das Bär Mädchen Garten Straße grün groß läuft spielt und über am Tisch zwei drei"
-).split()
-BUDGET, LONGEST = 149, 31
-
-
-class Memory(Source):
-    """Pairs from a list; each split gives the same."""
-
-    splits = ("train", "validation")
-
-    def __init__(self, sides):
-        super().__init__("memory")
-        self.sides = sides
-
-    def _read(self, split):
-        return (
-            Pair(source, target, f"{split}:{place}")
-            for place, (source, target) in enumerate(self.sides, 1)
-        )
-
-
-def sentences(count, longest, seed):
-    random = np.random.default_rng(seed)
-    return [
-        " ".join(random.choice(WORDS, size=random.integers(1, longest + 1))) for _ in range(count)
-    ]
-
-
-SOURCES, TARGETS = sentences(211, 13, seed=1), sentences(211, 11, seed=2)
-SIDES = [*zip(SOURCES, TARGETS, strict=True), (SOURCES[0], TARGETS[0])]  # one pair twice
-
-
-@pytest.fixture(scope="module")
-def tokenizers():
-    return SubwordTokenizer.train(SOURCES, 59), SubwordTokenizer.train(TARGETS, 61, "bpe")
+from tfk_transformer.datasets import Report
 
 
 @pytest.fixture(scope="module")
@@ -57,14 +20,6 @@ def epoch(batches):
     return taken(batches.dataset())
 
 
-def taken(dataset):
-    """The batches of one epoch as (source, target, labels) arrays."""
-    return [
-        (inputs["source"].numpy(), inputs["target"].numpy(), labels.numpy())
-        for inputs, labels in dataset
-    ]
-
-
 def encoded(tokenizers, sides, longest):
     """The pairs that fit as (source, target, labels) ids, from only the tokenizers."""
     sources, targets = (
@@ -75,16 +30,6 @@ def encoded(tokenizers, sides, longest):
         ((*source, 2), (1, *target), (*target, 2))
         for source, target in zip(sources, targets, strict=True)
         if len(source) + 1 <= longest and len(target) + 1 <= longest
-    ]
-
-
-def unpadded(epoch):
-    """The pairs of an epoch in their order, rows of padding left out."""
-    rows = itertools.chain.from_iterable(zip(*batch, strict=True) for batch in epoch)
-    return [
-        tuple(tuple(side[side != 0].tolist()) for side in sides)
-        for sides in rows
-        if any(side.any() for side in sides)
     ]
 
 

@@ -6,14 +6,14 @@ import json
 
 import numpy as np
 import pytest
-from test_batches import BUDGET, LONGEST, SIDES, Memory, tokenizers, unpadded  # noqa: F401
+from pairs_in_memory import BUDGET, LONGEST, SIDES, Memory, unpadded
 
 from tfk_transformer.data import batches
 from tfk_transformer.data.batches import JoinedBatches, Share, TokenBatches
 from tfk_transformer.data.bucketing import round_up
 
 
-def batches_of(tokenizers, **options):  # noqa: F811
+def batches_of(tokenizers, **options):
     return TokenBatches(Memory(SIDES), "train", *tokenizers, BUDGET, LONGEST, **options)
 
 
@@ -36,7 +36,7 @@ def real_pairs(batches):
 
 
 @pytest.mark.parametrize("few_shapes", [True, False])
-def test_cache_equals_the_texts(tokenizers, tmp_path, few_shapes, monkeypatch):  # noqa: F811
+def test_cache_equals_the_texts(tokenizers, tmp_path, few_shapes, monkeypatch):
     monkeypatch.setattr(batches, "SHARD_SIZE", 50)
     monkeypatch.setattr(batches, "CHUNK_SIZE", 25)
     plain = batches_of(tokenizers, few_shapes=few_shapes)
@@ -50,7 +50,7 @@ def test_cache_equals_the_texts(tokenizers, tmp_path, few_shapes, monkeypatch): 
 
 
 @pytest.mark.parametrize("kind", [TokenBatches, JoinedBatches])
-def test_cache_key_is_stable(tokenizers, tmp_path, kind):  # noqa: F811
+def test_cache_key_is_stable(tokenizers, tmp_path, kind):
     """Users' caches would be refused otherwise."""
     list(
         kind(
@@ -68,14 +68,14 @@ def test_cache_key_is_stable(tokenizers, tmp_path, kind):  # noqa: F811
     )
 
 
-def test_a_cache_needs_no_texts(tokenizers, tmp_path):  # noqa: F811
+def test_a_cache_needs_no_texts(tokenizers, tmp_path):
     first = list(batches_of(tokenizers, cache=tmp_path / "cache").batches(0))
     nothing = Memory([])
     again = TokenBatches(nothing, "train", *tokenizers, BUDGET, LONGEST, cache=tmp_path / "cache")
     assert same(list(again.batches(0)), first)
 
 
-def test_foreign_cache_is_refused(tokenizers, tmp_path):  # noqa: F811
+def test_foreign_cache_is_refused(tokenizers, tmp_path):
     list(batches_of(tokenizers, cache=tmp_path / "cache").batches(0))
     with pytest.raises(
         ValueError, match="cache: .*cache holds other data, another split or other subwords"
@@ -98,7 +98,7 @@ def test_foreign_cache_is_refused(tokenizers, tmp_path):  # noqa: F811
         batches_of(tokenizers, cache=tmp_path / "new", sampling=0.1)
 
 
-def test_subword_sampling_is_seeded(tokenizers):  # noqa: F811
+def test_subword_sampling_is_seeded(tokenizers):
     both = tokenizers[:1] * 2  # the other is of another type
     first, again = (batches_of(both, sampling=0.3, shuffle=True, seed=5) for _ in range(2))
     epochs = [list(first.batches(epoch)) for epoch in range(2)]
@@ -109,7 +109,7 @@ def test_subword_sampling_is_seeded(tokenizers):  # noqa: F811
     assert {ids for pair in real_pairs(epochs[0]) for ids in pair[:1]} - plain
 
 
-def test_short_epochs_continue_passes(tokenizers):  # noqa: F811
+def test_short_epochs_continue_passes(tokenizers):
     whole = batches_of(tokenizers, shuffle=True, few_shapes=False)
     count = whole.survey().steps
     short = batches_of(tokenizers, shuffle=True, few_shapes=False, steps=7)
@@ -123,7 +123,7 @@ def test_short_epochs_continue_passes(tokenizers):  # noqa: F811
     assert same(list(short.batches(1, first=3)), passes[10:14])
 
 
-def test_processes_share_every_batch(tokenizers):  # noqa: F811
+def test_processes_share_every_batch(tokenizers):
     whole = list(
         batches_of(tokenizers, shuffle=True, few_shapes=False, share=Share(devices=4)).batches(1)
     )
@@ -141,7 +141,7 @@ def test_processes_share_every_batch(tokenizers):  # noqa: F811
             np.testing.assert_array_equal(np.concatenate(part_sides), side)
 
 
-def test_sequence_equals_the_batches(tokenizers):  # noqa: F811
+def test_sequence_equals_the_batches(tokenizers):
     batches = batches_of(tokenizers, shuffle=True)
     expected = [list(batches.batches(epoch)) for epoch in range(2)]
     sequence = batches.sequence()
@@ -152,7 +152,7 @@ def test_sequence_equals_the_batches(tokenizers):  # noqa: F811
     assert same([sequence[4], sequence[2]], [expected[1][4], expected[1][2]])
 
 
-def test_dataset_starts_at_its_epoch(tokenizers):  # noqa: F811
+def test_dataset_starts_at_its_epoch(tokenizers):
     batches = batches_of(tokenizers, shuffle=True)
     dataset = batches.dataset()
     batches.epoch = 3
@@ -160,7 +160,7 @@ def test_dataset_starts_at_its_epoch(tokenizers):  # noqa: F811
     assert batches.epoch == 4
 
 
-def test_padding_is_counted(tokenizers):  # noqa: F811
+def test_padding_is_counted(tokenizers):
     for few_shapes in (True, False):
         batches = batches_of(tokenizers, few_shapes=few_shapes)
         padded = sum(inputs["source"].size + labels.size for inputs, labels in batches.batches(0))

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from test_batches import SOURCES, Memory, taken, tokenizers  # noqa: F401
+from pairs_in_memory import SOURCES, Memory
 
 from tfk_transformer.data.batches import Share
 from tfk_transformer.data.labels import LabelledBatches, Labels
@@ -15,7 +15,7 @@ def labels():
     return Labels.of(label for _, label in SIDES)
 
 
-def batches_of(tokenizers, labels, **options):  # noqa: F811
+def batches_of(tokenizers, labels, **options):
     return LabelledBatches(Memory(SIDES), "train", tokenizers[0], labels, 149, 61, **options)
 
 
@@ -31,7 +31,7 @@ def rows_of(batches):
 
 
 @pytest.mark.parametrize("few_shapes", [True, False])
-def test_texts_come_once_with_class(tokenizers, labels, few_shapes):  # noqa: F811
+def test_texts_come_once_with_class(tokenizers, labels, few_shapes):
     assert labels.names == ["long", "short"]
     expected = [
         ((*ids, 2), int(label == "short"))
@@ -45,7 +45,7 @@ def test_texts_come_once_with_class(tokenizers, labels, few_shapes):  # noqa: F8
     assert survey.trained_tokens == survey.source_tokens == sum(len(ids) for ids, _ in expected)
 
 
-def test_dataset_equals_the_batches(tokenizers, labels):  # noqa: F811
+def test_dataset_equals_the_batches(tokenizers, labels):
     batches = batches_of(tokenizers, labels)
     for actual, expected in zip(
         batches.dataset().as_numpy_iterator(), batches.batches(0), strict=True
@@ -54,7 +54,7 @@ def test_dataset_equals_the_batches(tokenizers, labels):  # noqa: F811
             np.testing.assert_array_equal(part, required)
 
 
-def test_processes_share_every_batch(tokenizers, labels):  # noqa: F811
+def test_processes_share_every_batch(tokenizers, labels):
     whole = batches_of(tokenizers, labels, few_shapes=False, share=Share(devices=4)).batches(0)
     parts = [
         batches_of(tokenizers, labels, few_shapes=False, share=Share(process, 2, 4)).batches(0)

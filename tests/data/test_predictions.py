@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import tensorflow as tf
-from test_batches import Memory, sentences, tokenizers  # noqa: F401
+from pairs_in_memory import Memory, sentences
 
 from tfk_transformer.config.model_options import (
     ClassifierConfig,
@@ -38,7 +38,7 @@ def check(found, one_by_one):
 
 # Four shapes of batches, and many.
 @pytest.mark.parametrize("few_shapes", [pytest.param(True, marks=pytest.mark.long), False])
-def test_transformer_keeps_pair_order(tokenizers, few_shapes):  # noqa: F811
+def test_transformer_keeps_pair_order(tokenizers, few_shapes):
     model, predict = make_functions(
         TransformerConfig(
             source_vocab_size=59, target_vocab_size=61, encoder_layers=1, decoder_layers=1, **SIZES
@@ -56,14 +56,14 @@ def test_transformer_keeps_pair_order(tokenizers, few_shapes):  # noqa: F811
     assert report.dropped == len(SIDES) - len(pairs) > 0
 
 
-def test_language_model_keeps_order(tokenizers):  # noqa: F811
+def test_language_model_keeps_order(tokenizers):
     model, predict = make_functions(LanguageModelConfig(vocab_size=59, decoder_layers=1, **SIZES))
     batches = JoinedBatches(Memory(SIDES), "train", tokenizers[0], tokenizers[0], 149, 101)
     rows = [np.array([[1, *source[:-1], *target[1:-1]]]) for source, target in batches.pairs()]
     check(list(batches.predict(model)), [np.asarray(predict(row))[0] for row in rows])
 
 
-def test_classifier_keeps_text_order(tokenizers):  # noqa: F811
+def test_classifier_keeps_text_order(tokenizers):
     model, predict = make_functions(
         ClassifierConfig(vocab_size=59, num_classes=2, encoder_layers=1, **SIZES)
     )
@@ -75,7 +75,7 @@ def test_classifier_keeps_text_order(tokenizers):  # noqa: F811
     )
 
 
-def test_predict_refuses_a_share(tokenizers):  # noqa: F811
+def test_predict_refuses_a_share(tokenizers):
     batches = TokenBatches(Memory(SIDES), "train", *tokenizers, 149, 41, share=Share(1, 2, 2))
     with pytest.raises(
         ValueError,

@@ -166,27 +166,29 @@ def test_float32_copy_keeps_shortlist(tokenizer):
     assert copy.shortlist is copy.functions.shortlist is shortlist
 
 
+# Each traces a search.
 @pytest.mark.parametrize(
-    "use_cache",
-    [True, pytest.param(False, marks=pytest.mark.long)],  # runs all prefixes anew at each step
+    ("ensemble", "use_cache"),
+    [
+        (False, True),
+        pytest.param(False, False, marks=pytest.mark.long),
+        pytest.param(True, True, marks=pytest.mark.long),
+    ],
 )
-def test_translation_ignores_the_batch(tokenizer, use_cache):
-    one = of_transformer(tokenizer)
+def test_translation_ignores_the_batch(tokenizer, ensemble, use_cache):
+    translator = of_transformer(tokenizer)
     shortlist = shortlist_of(V, V, common=3, likely=1)
-    members = [one.model, of_transformer(tokenizer, **{**SIZES, "model_dim": 12}).model]
-    for translator in (
-        with_shortlist(one, shortlist),
-        with_shortlist(Translator(Ensemble(members), tokenizer), shortlist),
-    ):
-        runtime = translator.runtime if use_cache else translator.runtime.without_cache()
-        search = traced_generate(runtime.functions)
-        limits, nothing = setting_tensors(beam_size=3, n_best=3), tf.zeros([1, 0], tf.int32)
-        together = search(tf.constant(source_ids()), limits, nothing)
-        for number, row in enumerate(source_ids()):
-            alone = search(tf.constant(row[None, : max(1, np.count_nonzero(row))]), limits, nothing)
-            length = alone.ids.shape[2]
-            np.testing.assert_array_equal(together.ids[number, :, :length], alone.ids[0])
-            np.testing.assert_allclose(together.scores[number], alone.scores[0], atol=1e-5)
-            assert set(alone.ids.numpy().ravel()) - {PAD_ID} <= own_candidates(
-                shortlist, row[row != 0]
-            )
+    if ensemble:
+        other = of_transformer(tokenizer, **{**SIZES, "model_dim": 12})
+        translator = Translator(Ensemble([translator.model, other.model]), tokenizer)
+    runtime = with_shortlist(translator, shortlist).runtime
+    search = traced_generate((runtime if use_cache else runtime.without_cache()).functions)
+    limits, nothing = setting_tensors(beam_size=3, n_best=3), tf.zeros([1, 0], tf.int32)
+    together = search(tf.constant(source_ids()), limits, nothing)
+    for number, row in enumerate(source_ids()):
+        alone = search(tf.constant(row[None, : max(1, np.count_nonzero(row))]), limits, nothing)
+        length = alone.ids.shape[2]
+        np.testing.assert_array_equal(together.ids[number, :, :length], alone.ids[0])
+        np.testing.assert_allclose(together.scores[number], alone.scores[0], atol=1e-5)
+        tokens = set(alone.ids.numpy().ravel()) - {PAD_ID}
+        assert tokens <= own_candidates(shortlist, row[row != 0])

@@ -1,25 +1,13 @@
 import numpy as np
 import pytest
 from layer_contract import run_layer_test
+from stack_weights import CONFIG, CROSS, D, layer_weights, stack_weights
 
-from tfk_transformer.config.model_options import TransformerConfig
 from tfk_transformer.layers.decoder import Decoder, DecoderLayer
 from tfk_transformer.layers.encoder import Encoder, EncoderLayer
 from tfk_transformer.layers.masks import beam_mask, causal_mask, padding_mask
 
-B, T, S, D = 2, 3, 5, 22
-CONFIG = TransformerConfig(
-    source_vocab_size=29,
-    target_vocab_size=31,
-    model_dim=D,
-    ff_dim=37,
-    num_heads=11,
-    key_dim=13,
-    value_dim=17,
-    encoder_layers=2,
-    decoder_layers=3,
-    dropout=0.0,
-)
+B, T, S = 2, 3, 5
 
 
 def inputs(*shape, seed=1):
@@ -133,50 +121,6 @@ def test_beams_see_only_their_past():
         )
 
 
-def layer_weights(*attentions):
-    """The shape of each weight of a layer, by its path."""
-    shapes = {
-        "query": (11, D, 13),
-        "query_bias": (11, 1, 13),
-        "key": (11, D, 13),
-        "value": (11, D, 17),
-        "output": (11 * 17, D),
-    }
-    actual = {
-        f"{attention}/{role}": shape for attention in attentions for role, shape in shapes.items()
-    }
-    residuals = [
-        attention.replace("attention", "residual")
-        if attentions != ("attention",)
-        else "attention_residual"
-        for attention in attentions
-    ]
-    actual |= {
-        f"{residual}/norm/{name}": (D,)
-        for residual in (*residuals, "ff_residual")
-        for name in ("gamma", "beta")
-    }
-    feed_forward = {
-        "inner/kernel": (D, 37),
-        "inner/bias": (37,),
-        "outer/kernel": (37, D),
-        "outer/bias": (D,),
-    }
-    return actual | {f"feed_forward/{name}": shape for name, shape in feed_forward.items()}
-
-
-def stack_weights(layers, *attentions):
-    each = {
-        f"layer_{i}/{name}": shape
-        for i in range(layers)
-        for name, shape in layer_weights(*attentions).items()
-    }
-    return each | {"final_norm/gamma": (D,), "final_norm/beta": (D,)}
-
-
-CROSS = ("self_attention", "cross_attention")
-
-
 @pytest.mark.parametrize(
     ("kind", "arguments", "weights", "more"),
     [
@@ -185,18 +129,12 @@ CROSS = ("self_attention", "cross_attention")
         (DecoderLayer, {"cross_attention": False}, layer_weights("self_attention"), {}),
         (
             Decoder,
-            {"num_layers": 2, "final_norm": True, "cross_attention": False},
-            stack_weights(2, "self_attention"),
-            {},
-        ),
-        (
-            Decoder,
-            {"num_layers": 2, "final_norm": True},
-            stack_weights(2, *CROSS),
+            {"num_layers": 1, "final_norm": True},
+            stack_weights(1, *CROSS),
             {"encoded": inputs(B, S, D, seed=2)},
         ),
     ],
-    ids=["encoder layer", "encoder", "decoder layer", "decoder", "decoder with cross-attention"],
+    ids=["encoder layer", "encoder", "decoder layer", "decoder"],
 )
 def test_stack_and_layer_contract(kind, arguments, weights, more):
     masks = {"attention_mask": np.tril(np.ones((B, T, T), bool))}

@@ -79,9 +79,9 @@ def test_functional_decoder_without_cross_attention(tmp_path):
     ("layer_type", "arguments"),
     [
         (EncoderLayer, {}),
-        (Encoder, {"num_layers": 2}),
+        (Encoder, {"num_layers": 1}),
         (DecoderLayer, {"cross_attention": False}),
-        (Decoder, {"num_layers": 2, "cross_attention": False}),
+        (Decoder, {"num_layers": 1, "cross_attention": False}),
     ],
     ids=lambda value: getattr(value, "__name__", ""),
 )

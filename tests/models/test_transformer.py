@@ -13,7 +13,7 @@ from tfk_transformer.models.token_model import Beams
 from tfk_transformer.models.transformer import Transformer
 from tfk_transformer.schedules import InverseSquareRoot
 
-B, S, T, D = 2, 5, 7, 22
+B, S, T, STEPS, D = 2, 5, 7, 4, 22
 SMALL = {
     "model_dim": D,
     "ff_dim": 37,
@@ -95,36 +95,40 @@ def source_with_padding():
     return source
 
 
-@pytest.mark.parametrize("options", OPTIONS)
-def test_cached_steps_equal_full_pass(options):
-    model, source, target = built(**options), source_with_padding(), ids(B, T, seed=1)
+@pytest.fixture(scope="module", params=OPTIONS)
+def model(request):
+    """A model of each kind, which tests only call."""
+    return built(**request.param)
+
+
+def test_cached_steps_equal_full_pass(model):
+    source, target = source_with_padding(), ids(B, STEPS, seed=1)
     full = np.array(model({"source": source, "target": target}))
-    assert full.shape == (B, T, model.config.target_vocab_size)
-    # (B, T, S)
+    assert full.shape == (B, STEPS, model.config.target_vocab_size)
+    # (B, STEPS, S)
     maps = np.mean(model.attention_maps({"source": source, "target": target}).cross[-1], axis=1)
     memory, cache = model.remember(source), model.decoder.empty_cache(B)
-    for t in range(T):
+    for t in range(STEPS):
         logits, cache, attention = model.step(target[:, t : t + 1], t, cache, memory)
         np.testing.assert_allclose(attention[:, 0], maps[:, t], atol=1e-5)
         np.testing.assert_allclose(logits[:, 0], full[:, t], atol=1e-5)
 
 
-@pytest.mark.parametrize("options", OPTIONS)
-def test_prefix_steps_equal_full_pass(options):
-    model, source, target, beams = built(**options), source_with_padding(), ids(3 * B, T, seed=1), 3
+def test_prefix_steps_equal_full_pass(model):
+    source, target, beams = source_with_padding(), ids(3 * B, STEPS, seed=1), 3
     rows = np.repeat(source, beams, axis=0)
     full = np.array(model({"source": rows, "target": target})).reshape(B, beams, T, -1)
     step, first_cache, memory = model.start_search(source, use_cache=False)
-    said = target.reshape(B, beams, T)
-    for t in range(T):
-        logits, _, attention = step(Beams(said[:, :, : t + 1], t, None), first_cache(B), memory)
+    hypotheses = target.reshape(B, beams, STEPS)
+    for t in range(STEPS):
+        beam_state = Beams(hypotheses[:, :, : t + 1], t, None)
+        logits, _, attention = step(beam_state, first_cache(B), memory)
         assert tuple(attention.shape) == (B, beams, S)
         np.testing.assert_allclose(logits, full[:, :, t], atol=1e-5)
 
 
-@pytest.mark.parametrize("options", OPTIONS)
-def test_padding_changes_no_logit(options):
-    model, source, target = built(**options), source_with_padding(), ids(B, T, seed=1)
+def test_padding_changes_no_logit(model):
+    source, target = source_with_padding(), ids(B, T, seed=1)
     plain = np.array(model({"source": source, "target": target}))
     padded = model(
         {"source": np.pad(source, [(0, 0), (0, 6)]), "target": np.pad(target, [(0, 0), (0, 4)])}
@@ -281,6 +285,7 @@ def test_fit_learns_to_copy(dtype):
         metrics=[TokenAccuracy(), Perplexity()],
         jit_compile=False,
     )
+    model.optimizer.build(model.trainable_variables)  # otherwise the step is traced twice
     source = np.random.default_rng(0).integers(4, 11, (64, 3)).astype("int32")
     target = np.concatenate(
         [np.full((64, 1), 1, "int32"), source, np.full((64, 1), 2, "int32")], axis=1
