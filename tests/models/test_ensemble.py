@@ -84,10 +84,8 @@ def test_log_probabilities_are_means(ensemble, members):
 
 
 def test_single_member_equals_model(members):
-    for count in (1, 2):
-        np.testing.assert_allclose(
-            Ensemble(members[:1] * count)(inputs()), log_softmax(members[0](inputs())), atol=1e-5
-        )
+    expected = log_softmax(members[0](inputs()))
+    np.testing.assert_allclose(Ensemble(members[:1])(inputs()), expected, atol=1e-5)
 
 
 @pytest.mark.parametrize("use_cache", [True, False])

@@ -34,8 +34,16 @@ def functional():
     return keras.Model(inputs, Transformer(CONFIG)(inputs))
 
 
-@pytest.mark.parametrize("signature", [None, SIGNATURE], ids=["default", "signature"])
-@pytest.mark.parametrize("make", [called, functional, lambda: make_model(CONFIG)])
+@pytest.mark.parametrize(
+    ("make", "signature"),
+    [
+        (called, None),
+        (called, SIGNATURE),
+        (functional, None),
+        (lambda: make_model(CONFIG), None),
+    ],
+    ids=["called", "with a signature", "functional", "built"],
+)
 def test_model_export_traces_integers(make, signature, tmp_path):
     model = make()
     model.export(tmp_path / "model", input_signature=signature, verbose=False)
@@ -54,7 +62,7 @@ def test_single_input_export(config, tmp_path):
     np.testing.assert_allclose(loaded.serve(ids), model(ids), atol=1e-5)
 
 
-@pytest.mark.parametrize("make", [called, functional, lambda: make_model(CONFIG)])
+@pytest.mark.parametrize("make", [called, lambda: make_model(CONFIG)])
 def test_saved_model_has_integer_signature(make, tmp_path):
     tf.saved_model.save(make(), str(tmp_path / "model"))
     signature = tf.saved_model.load(tmp_path / "model").signatures["serving_default"]

@@ -50,10 +50,15 @@ def ids(*shape, seed=0):
     return np.random.default_rng(seed).integers(4, 29, shape).astype("int32")
 
 
-@pytest.mark.parametrize("options", OPTIONS)
+@pytest.fixture(scope="module", params=OPTIONS)
+def model(request):
+    """A model of each kind, which tests only call."""
+    return built(**request.param)
+
+
 @pytest.mark.parametrize("use_cache", [True, False])
-def test_steps_equal_the_full_pass(options, use_cache):
-    model, rows = built(**options), ids(B, T)
+def test_steps_equal_the_full_pass(model, use_cache):
+    rows = ids(B, T)
     full = np.array(model(rows))
     assert full.shape == (B, T, 29)
     step, first_cache, memory = model.start_search(rows, use_cache)
@@ -64,9 +69,8 @@ def test_steps_equal_the_full_pass(options, use_cache):
         np.testing.assert_allclose(logits[:, 0], full[:, t], atol=1e-5)
 
 
-@pytest.mark.parametrize("options", OPTIONS)
-def test_padding_changes_no_logit(options):
-    model, rows = built(**options), ids(B, T)
+def test_padding_changes_no_logit(model):
+    rows = ids(B, T)
     plain = np.array(model(rows))
     np.testing.assert_allclose(
         np.array(model(np.pad(rows, [(0, 0), (0, 5)])))[:, :T], plain, atol=1e-5

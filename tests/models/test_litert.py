@@ -22,6 +22,7 @@ CONFIG = TransformerConfig(
 SOURCE = np.array([[4, 5, 2], [6, 2, 0]], "int32")
 TARGET = np.array([[1, 6, 7, 8, 9], [1, 9, 3, 0, 0]], "int32")
 PAIR = {"source": SOURCE, "target": TARGET}
+LONG = pytest.mark.long  # converts a model
 
 # The interpreter of TensorFlow says in each version that another package replaces it.
 pytestmark = [
@@ -35,13 +36,31 @@ pytestmark = [
 @pytest.mark.parametrize(
     ("config", "inputs"),
     [
-        (CONFIG, PAIR),
-        (CONFIG.replace(positions="relative", decoder_mixer="ssru"), PAIR),
-        (CONFIG.replace(source_prefix=(5,), target_prefix=(6,), source_suffix=(3,)), PAIR),
-        (LanguageModelConfig(vocab_size=31, decoder_layers=1, **SIZES), TARGET),
-        (ClassifierConfig(vocab_size=29, num_classes=3, encoder_layers=1, **SIZES), SOURCE),
+        pytest.param(CONFIG, PAIR, id="Transformer"),
+        pytest.param(
+            CONFIG.replace(positions="relative", decoder_mixer="ssru"),
+            PAIR,
+            id="relative and SSRU",
+            marks=LONG,
+        ),
+        pytest.param(
+            CONFIG.replace(source_prefix=(5,), target_prefix=(6,), source_suffix=(3,)),
+            PAIR,
+            id="prefixes",
+            marks=LONG,
+        ),
+        pytest.param(
+            LanguageModelConfig(vocab_size=31, decoder_layers=1, **SIZES),
+            TARGET,
+            id="LanguageModel",
+            marks=LONG,
+        ),
+        pytest.param(
+            ClassifierConfig(vocab_size=29, num_classes=3, encoder_layers=1, **SIZES),
+            SOURCE,
+            id="EncoderClassifier",
+        ),
     ],
-    ids=["Transformer", "relative and SSRU", "prefixes", "LanguageModel", "EncoderClassifier"],
 )
 def test_interpreter_gives_the_logits(config, inputs, tmp_path):
     model = make_model(config)

@@ -91,7 +91,9 @@ def test_training_can_change_machines(machine, recipe, tmp_path):
 
     said = []
     sizes = {"model_dim": 32, "ff_dim": 32, "encoder_layers": 1, "decoder_layers": 1}
-    short = recipe.replace(dtype="auto", epochs=4, options=sizes, validation_data=None)
+    short = recipe.replace(
+        dtype="auto", epochs=4, epoch_steps=8, options=sizes, validation_data=None
+    )
     out = tmp_path / "bundle"
     machine(f"{CASCADE_LAKE} avx512_bf16")
     with pytest.raises(KeyboardInterrupt):

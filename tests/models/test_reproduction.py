@@ -33,10 +33,12 @@ OPTIONS = {
 INPUTS = {"source": np.array([[4, 5, 0]], "int32"), "target": np.array([[1, 6, 7, 8]], "int32")}
 
 
-@pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
-@pytest.mark.parametrize("dtype", ["float32", "mixed_bfloat16", "float16"])
+@pytest.mark.parametrize(
+    ("options", "dtype"),
+    [*((name, "float32") for name in OPTIONS), ("plain", "mixed_bfloat16"), ("plain", "float16")],
+)
 def test_library_models_do_not_differ(options, dtype):
-    model = make_model(CONFIG.replace(**options), dtype=dtype)
+    model = make_model(CONFIG.replace(**OPTIONS[options]), dtype=dtype)
     assert difference_from(model) is None
     assert difference_from(model, Transformer, model.get_config()) is None
 
@@ -72,7 +74,10 @@ print(difference_from(model, Doubled, model.get_config()))
 """
 
 
-@pytest.mark.parametrize("backend", ["jax", "torch"])
+@pytest.mark.parametrize(
+    "backend",
+    ["jax", pytest.param("torch", marks=pytest.mark.long)],  # imports PyTorch
+)
 def test_other_backends(backend):
     pytest.importorskip(backend)
     # XLA compiles without the optimizations, which take most of its time.

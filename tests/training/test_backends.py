@@ -23,7 +23,8 @@ def run_backend(name):
         pytest.skip(f"{name} is not installed")
 
     def write(path):
-        environment = {**os.environ, "KERAS_BACKEND": name}
+        flags = {"KERAS_BACKEND": name, "XLA_FLAGS": "--xla_backend_optimization_level=0"}
+        environment = {**os.environ, **flags}
         command = [sys.executable, "-W", "ignore", PROGRAM]
         output = subprocess.run(command, env=environment, capture_output=True, text=True)
         assert output.returncode == 0, output.stderr
