@@ -22,10 +22,9 @@ from tfk_transformer.training.trainer import train
 SMALL = {"model_dim": 8, "ff_dim": 16, "num_heads": 2, "encoder_layers": 1, "decoder_layers": 1}
 
 
-@pytest.fixture
-def small(tmp_path):
-    """A recipe of short epochs."""
-    data = write_number_files(tmp_path, range(200))
+def small_recipe(folder):
+    """Return a recipe of short epochs, with its data in the folder."""
+    data = write_number_files(folder, range(200))
     return Recipe(
         data=data,
         validation_data=data,
@@ -40,14 +39,28 @@ def small(tmp_path):
     )
 
 
+@pytest.fixture
+def small(tmp_path):
+    return small_recipe(tmp_path)
+
+
 def history_of(out):
     return json.loads((out / "history.json").read_text())
 
 
-def test_bleu_chooses_averaged_epochs(small, tmp_path):
-    said, out = [], tmp_path / "bundle"
-    chosen = small.replace(epochs=4, evaluate_every=2, monitor="bleu", average_of="best", average=1)
-    train(chosen, out, say=said.append)
+@pytest.fixture(scope="module")
+def evaluated(tmp_path_factory):
+    """The folder of a training run that measures BLEU, and the lines that it printed."""
+    folder, lines = tmp_path_factory.mktemp("evaluated"), []
+    evaluating = {"evaluate_every": 2, "monitor": "bleu", "average_of": "best", "average": 1}
+    chosen = small_recipe(folder).replace(epochs=4, tensorboard=True, **evaluating)
+    train(chosen, folder / "bundle", say=lines.append)
+    return folder, lines
+
+
+def test_bleu_chooses_averaged_epochs(evaluated):
+    folder, lines = evaluated
+    out = folder / "bundle"
     history = history_of(out)
     bleu = history["val_bleu"]
     assert [value is None for value in bleu] == [True, False, True, False]
@@ -55,13 +68,13 @@ def test_bleu_chooses_averaged_epochs(small, tmp_path):
     assert bleu[1] == bleu[3] == 0
     best = 2 if history["val_loss"][1] < history["val_loss"][3] else 4
     assert json.loads((out / "metrics.json").read_text())["averaged_epochs"] == [best]
-    line = (
+    pattern = (
         r"epoch 2/4: loss \d\.\d{3}, validation \d\.\d{3}, BLEU \d+\.\d\d, [\d,]+ tokens/s, "
         r"learning rate [\d.e-]+, \d+ s, .* left"
     )
-    assert any(re.fullmatch(line, text) for text in said), said
-    assert re.fullmatch(rf"4 epochs in .*, best loss \d+\.\d{{3}} after epoch {best}", said[-1])
-    assert sum(line.startswith("note: BLEU is 0.00 in every epoch") for line in said) == 1
+    assert any(re.fullmatch(pattern, text) for text in lines), lines
+    assert re.fullmatch(rf"4 epochs in .*, best loss \d+\.\d{{3}} after epoch {best}", lines[-1])
+    assert sum(line.startswith("note: BLEU is 0.00 in every epoch") for line in lines) == 1
 
 
 @pytest.mark.long  # two runs, each of which traces a search
@@ -101,6 +114,7 @@ def test_undecided_bleu_is_noted_once():
     ]
 
 
+@pytest.mark.usefixtures("eager_steps")
 def test_patience_stops_training(small, tmp_path):
     out = tmp_path / "bundle"
     still = small.replace(
@@ -112,6 +126,7 @@ def test_patience_stops_training(small, tmp_path):
     assert json.loads((out / "metrics.json").read_text())["averaged_epochs"] == [1]
 
 
+@pytest.mark.usefixtures("eager_steps")
 def test_minutes_limit_ends_training(small, tmp_path):
     train(
         small.replace(epochs=50, minutes=1e-6, validation_data=None),
@@ -153,6 +168,7 @@ class StepWeights(keras.callbacks.Callback):
         self.steps.append(self.model.get_weights())
 
 
+@pytest.mark.usefixtures("eager_steps")
 def test_bundle_averages_last_epochs(small, tmp_path):
     weights = Weights()
     translator = train(
@@ -171,6 +187,7 @@ def test_bundle_averages_last_epochs(small, tmp_path):
 @pytest.mark.parametrize(
     "dtype", [pytest.param("float32", marks=pytest.mark.long), "mixed_float16"]
 )
+@pytest.mark.usefixtures("eager_steps")
 def test_bundle_has_moving_average(small, tmp_path, dtype):
     short = small.replace(ema=0.5, epochs=1, dtype=dtype, validation_data=None)
     weights = StepWeights()
@@ -204,17 +221,13 @@ def test_moving_averages_are_temporary():
     assert float(model.get_weights()[0][0, 0]) == raw == -2.0
 
 
-def test_tensorboard_gets_translations(small, tmp_path):
+def test_tensorboard_gets_translations(evaluated):
     import tensorflow as tf
     from tensorflow.core.util import event_pb2
 
-    train(
-        small.replace(tensorboard=True, evaluate_every=1, epochs=2),
-        tmp_path / "bundle",
-        say=lambda line: None,
-    )
+    folder, _ = evaluated
     actual = {}
-    for path in (tmp_path / "bundle.tensorboard").rglob("events*"):
+    for path in (folder / "bundle.tensorboard").rglob("events*"):
         for record in tf.data.TFRecordDataset(str(path)).as_numpy_iterator():
             for value in event_pb2.Event.FromString(record).summary.value:
                 actual.setdefault(f"{path.parent.name}/{value.tag}", []).append(value)
@@ -228,6 +241,7 @@ def test_tensorboard_gets_translations(small, tmp_path):
     assert "→" in actual["validation/translations"][0].tensor.string_val[0].decode()
 
 
+@pytest.mark.usefixtures("eager_steps")
 def test_progress_bar_shows_epoch(small, tmp_path):
     output = io.StringIO()
     console = Console(file=output, force_terminal=True, width=140)
@@ -244,6 +258,7 @@ def test_progress_bar_shows_epoch(small, tmp_path):
 
 
 @pytest.mark.long  # a training
+@pytest.mark.usefixtures("eager_steps")
 def test_separate_byte_vocabularies(small, tmp_path):
     chosen = small.replace(
         separate_vocabularies=True,

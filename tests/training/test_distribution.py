@@ -355,8 +355,9 @@ def test_different_recipes_are_refused(start):
     assert not run.out.exists()
 
 
+@pytest.mark.long  # a training each
 @needs_jax
-@pytest.mark.parametrize("devices", [pytest.param(1, marks=pytest.mark.long), 2])  # a training
+@pytest.mark.parametrize("devices", [1, 2])
 def test_devices_train_from_cache_alone(
     start,
     alone,

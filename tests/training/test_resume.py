@@ -240,12 +240,12 @@ UNDECIDED = {"average_of": "best", "monitor": "bleu", "evaluate_every": EPOCHS}
 @pytest.mark.parametrize(
     "choice",
     [
-        # No validation pairs, for which one step more is traced in each of both trainings.
         pytest.param({"validation_data": None}, id="the last epochs"),
         # The last evaluation also traces a search.
         pytest.param(UNDECIDED, id="the best, none of them known", marks=pytest.mark.long),
     ],
 )
+@pytest.mark.usefixtures("eager_steps")
 def test_nan_loss_keeps_last_bundle(small, tmp_path, choice):
     small, out = small.replace(**choice), tmp_path / "bundle"
     with pytest.raises(
@@ -258,6 +258,7 @@ def test_nan_loss_keeps_last_bundle(small, tmp_path, choice):
     assert len(json.loads((out / "history.json").read_text())["loss"]) == EPOCHS
 
 
+@pytest.mark.usefixtures("eager_steps")
 def test_nan_error_names_learning_rate(small, tmp_path):
     wild = small.replace(learning_rate=1e38, optimizer="sgd", clip_norm=0.0, ema=None, accumulate=1)
     with pytest.raises(
@@ -285,9 +286,10 @@ class Fills(keras.callbacks.Callback):
                 pass
 
 
+@pytest.mark.usefixtures("eager_steps")
 def test_full_disk_keeps_last_bundle(small, small_disk, monkeypatch):
     monkeypatch.setattr(trainer, "WRITE_EVERY", 0.0)
-    plain = {"validation_data": None, "ema": None, "accumulate": 1}
+    plain = {"validation_data": None, "ema": None, "accumulate": 1, "epoch_steps": 2}
     small, out = small.replace(**plain), small_disk / "bundle"
     fills = Fills(small_disk)
     with pytest.raises(

@@ -57,8 +57,10 @@ class Interrupts(keras.callbacks.Callback):
             signal.raise_signal(signal.SIGINT)
 
 
+@pytest.mark.usefixtures("eager_steps")
 def test_interrupted_training_resumes(recipe, tmp_path):
-    short = recipe.replace(epochs=4, average=2, options=SHALLOW, validation_data=None)
+    steps = {"epochs": 4, "epoch_steps": 4, "warmup_steps": 4}
+    short = recipe.replace(average=2, options=NARROW, validation_data=None, **steps)
     out, said = tmp_path / "bundle", []
     with pytest.raises(KeyboardInterrupt):
         train(short, out, callbacks=[Interrupts()], say=said.append)
@@ -101,8 +103,9 @@ def test_decoder_only_model_learns(recipe, tmp_path):
     assert continued == Translator.load(tmp_path / "bundle").translate(prompts, max_length=40)
 
 
+@pytest.mark.usefixtures("eager_steps")
 def test_resume_begins_and_ends(recipe, tmp_path):
-    small = recipe.replace(epochs=1, options=NARROW, validation_data=None)
+    small = recipe.replace(epochs=1, epoch_steps=2, options=NARROW, validation_data=None)
     out = tmp_path / "bundle"
     train(small, out, resume=True, say=lambda line: None)
     assert [path.name for path in tmp_path.iterdir()] == ["bundle"]
@@ -144,18 +147,20 @@ def test_bad_data_leaves_nothing(recipe, tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.txt", "b.txt"]
 
 
+@pytest.mark.usefixtures("eager_steps")
 def test_dropped_pairs_are_reported(recipe, tmp_path):
     (tmp_path / "a.txt").write_text("one\n\n" + "two " * 99 + "\nthree\nfour\n")
     (tmp_path / "b.txt").write_text("eins\nnichts\nzwei\ndrei\nvier\n")
     said = []
     data = f"files:{tmp_path / 'a.txt'},{tmp_path / 'b.txt'}"
-    short = recipe.replace(data=data, epochs=1, vocab_size=40, options=SHALLOW)
+    short = recipe.replace(data=data, epochs=1, vocab_size=40, options=NARROW)
     train(short, tmp_path / "bundle", say=said.append)
     assert any("over 32 tokens (a.txt:3)" in line for line in said)
     assert any("with an empty side (a.txt:2" in line for line in said)
 
 
 @pytest.mark.long  # a training
+@pytest.mark.usefixtures("eager_steps")
 def test_too_long_warmup_is_noted(recipe, tmp_path):
     """Such a run ends before the learning rate has risen, with a model that has learned nothing."""
     data = write_number_files(tmp_path, range(20))
@@ -171,6 +176,7 @@ def test_too_long_warmup_is_noted(recipe, tmp_path):
 
 
 @pytest.mark.long  # a training
+@pytest.mark.usefixtures("eager_steps")
 def test_consistency_uses_divergence(recipe, tmp_path, monkeypatch):
     compared = []
     monkeypatch.setattr(
@@ -179,7 +185,7 @@ def test_consistency_uses_divergence(recipe, tmp_path, monkeypatch):
     original = divergence
     train(
         recipe.replace(
-            consistency=2.5, dropout=0.3, epochs=3, options=SHALLOW, validation_data=None
+            consistency=2.5, dropout=0.3, epochs=3, options=NARROW, validation_data=None
         ),
         tmp_path / "bundle",
     )
@@ -188,8 +194,9 @@ def test_consistency_uses_divergence(recipe, tmp_path, monkeypatch):
     assert history["loss"][2] < 0.8 * history["loss"][0]
 
 
+@pytest.mark.usefixtures("eager_steps")
 def test_same_seed_gives_same_weights(recipe, tmp_path):
-    short = recipe.replace(epochs=1, options=SHALLOW, validation_data=None)
+    short = recipe.replace(epochs=1, epoch_steps=4, options=NARROW, validation_data=None)
     first, second = (train(short, tmp_path / name, say=lambda line: None) for name in "ab")
     for one, other in zip(first.model.get_weights(), second.model.get_weights(), strict=True):
         np.testing.assert_allclose(one, other, atol=1e-5)
