@@ -245,7 +245,7 @@ def kind_of(path):
     return re.sub(r"layer_\d+", "layer", path)
 
 
-def sampled(weights, count=3):
+def sampled(weights, count=6):
     """Pick elements of every kind of weight, a kind being a path without its layer's number."""
     kinds = {}
     for path in sorted(weights):

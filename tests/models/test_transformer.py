@@ -117,7 +117,7 @@ def test_cached_steps_equal_full_pass(model):
 def test_prefix_steps_equal_full_pass(model):
     source, target, beams = source_with_padding(), ids(3 * B, STEPS, seed=1), 3
     rows = np.repeat(source, beams, axis=0)
-    full = np.array(model({"source": rows, "target": target})).reshape(B, beams, T, -1)
+    full = np.array(model({"source": rows, "target": target})).reshape(B, beams, STEPS, -1)
     step, first_cache, memory = model.start_search(source, use_cache=False)
     hypotheses = target.reshape(B, beams, STEPS)
     for t in range(STEPS):
