@@ -1,7 +1,7 @@
 """Lower training steps and forward passes for CUDA and TPU, and write what the lowered modules
 contain as JSON.
 
-KERAS_BACKEND=jax python tests/training/lowered_steps.py FILE
+KERAS_BACKEND=jax python tests/training/lowered_steps.py FILE mixed_bfloat16
 
 No weight gets a value: models are made inside a trace, so even `big` takes little memory.
 """
@@ -31,20 +31,19 @@ LAYERS = {
     "encoder": {"encoder_layers": 1},
 }
 CASES = [
-    *((preset, "encoder_decoder", "mixed_bfloat16") for preset in PRESETS),
-    ("small", "decoder", "mixed_bfloat16"),
-    ("small", "encoder", "mixed_bfloat16"),
-    ("base", "encoder_decoder", "float32"),
+    *((preset, "encoder_decoder") for preset in PRESETS),
+    ("small", "decoder"),
+    ("small", "encoder"),
 ]
 
 
-def facts() -> dict[str, dict]:
-    """Return what each lowered module contains, by preset, architecture, dtype and kind of step."""
-    actual = {}
-    for preset, architecture, dtype in CASES:
-        for kind, content in _of_model(preset, architecture, dtype).items():
-            actual[f"{preset} {architecture} {dtype} {kind}"] = content
-    return actual
+def facts(dtype: str) -> dict[str, dict]:
+    """Return what each lowered module contains, by preset, architecture and kind of step."""
+    return {
+        f"{preset} {architecture} {kind}": content
+        for preset, architecture in CASES
+        for kind, content in _of_model(preset, architecture, dtype).items()
+    }
 
 
 def _of_model(preset: str, architecture: str, dtype: str) -> dict[str, dict]:
@@ -139,7 +138,7 @@ if __name__ == "__main__":
     gc.disable()  # The collector takes a sixth of the time, and finds little.
     matrix = jax.ShapeDtypeStruct((3, 3), "float32")
     content = {
-        "facts": facts(),
+        "facts": facts(sys.argv[2]),
         "inverse": _content(_lower(jnp.linalg.inv, matrix)),
         "eigenvalues": _refusal(jnp.linalg.eigvals, matrix),
     }
