@@ -74,10 +74,8 @@ print(difference_from(model, Doubled, model.get_config()))
 """
 
 
-@pytest.mark.parametrize(
-    "backend",
-    ["jax", pytest.param("torch", marks=pytest.mark.long)],  # imports PyTorch
-)
+@pytest.mark.long  # a process each, which imports another backend
+@pytest.mark.parametrize("backend", ["jax", "torch"])
 def test_other_backends(backend):
     pytest.importorskip(backend)
     # XLA compiles without the optimizations, which take most of its time.

@@ -12,7 +12,8 @@ import pytest
 from backend_steps import CLASS_WEIGHT, STEPS, VOCAB_SIZE, batch
 from run_wide import made_once
 
-BACKENDS = ("tensorflow", "jax", "torch")
+# PyTorch is imported in four seconds.
+BACKENDS = ["tensorflow", "jax", pytest.param("torch", marks=pytest.mark.long)]
 PROGRAM = Path(__file__).with_name("backend_steps.py")
 SMOOTHING = 0.1
 

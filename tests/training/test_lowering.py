@@ -24,7 +24,7 @@ pytestmark = pytest.mark.skipif(
 SCRIPT = Path(__file__).parent / "lowered_steps.py"
 MODELS = [*(f"{preset} encoder_decoder" for preset in PRESETS), "small decoder", "small encoder"]
 STEPS = [f"{model} {kind}" for model in MODELS for kind in ("train", "forward")]
-# Half of the time. `test_xla.py` compiles a step in float32 too.
+# Each lowers all steps once more.
 DTYPES = ["mixed_bfloat16", pytest.param("float32", marks=pytest.mark.long)]
 # Lengths in the script.
 ATTENTIONS = {

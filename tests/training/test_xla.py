@@ -66,7 +66,9 @@ def hlo(model, inputs, labels):
 
 
 # XLA gets the program of a step each.
-@pytest.mark.parametrize("dtype", ["float32", "mixed_bfloat16"])
+@pytest.mark.parametrize(
+    "dtype", [pytest.param("float32", marks=pytest.mark.long), "mixed_bfloat16"]
+)
 @pytest.mark.parametrize(
     "architecture", with_long({name: name for name in LAYERS}, {"encoder", "decoder"})
 )
