@@ -28,10 +28,10 @@ def make_functions(config):
     return model, tf.function(model, reduce_retracing=True)
 
 
-def check(found, one_by_one):
+def check(predictions, one_by_one):
     """Compare predictions with those for each pair by itself."""
-    assert len(found) == len(one_by_one) > 256
-    for prediction, expected in zip(found, one_by_one, strict=True):
+    assert len(predictions) == len(one_by_one) > 256
+    for prediction, expected in zip(predictions, one_by_one, strict=True):
         assert prediction.shape == expected.shape
         np.testing.assert_allclose(prediction, expected, atol=2e-5)
 
