@@ -22,7 +22,7 @@ from pathlib import Path
 folder, data = Path(sys.argv[1]), sys.argv[2]
 recipe = Recipe(
     data=data, preset="tiny", tokenizer="char", vocab_size=40, max_length=48, batch_tokens=530,
-    epochs=3, dropout=0.0, learning_rate=3e-3, warmup_steps=4, clip_norm=0.1,
+    epochs=4, dropout=0.0, learning_rate=1e-2, warmup_steps=4, clip_norm=0.1,
     validation_data=data, average=2,
     options={
         "encoder_layers": 1, "decoder_layers": 1, "model_dim": 8, "ff_dim": 12, "num_heads": 2
