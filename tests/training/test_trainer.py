@@ -176,7 +176,6 @@ def test_too_long_warmup_is_noted(recipe, tmp_path):
 
 
 @pytest.mark.long  # a training
-@pytest.mark.usefixtures("eager_steps")
 def test_consistency_uses_divergence(recipe, tmp_path, monkeypatch):
     compared = []
     monkeypatch.setattr(
@@ -185,7 +184,7 @@ def test_consistency_uses_divergence(recipe, tmp_path, monkeypatch):
     original = divergence
     train(
         recipe.replace(
-            consistency=2.5, dropout=0.3, epochs=3, options=NARROW, validation_data=None
+            consistency=2.5, dropout=0.3, epochs=3, options=SHALLOW, validation_data=None
         ),
         tmp_path / "bundle",
     )
