@@ -84,6 +84,8 @@ def test_server_notebook_runs(folder):
     assert texts(outputs)[-1] == "0"
 
 
+# Starts a kernel, and draws; the examples of docs/exports.md use the same file without one.
+@pytest.mark.long
 def test_onnxruntime_notebook_runs(folder):
     outputs = executed("onnxruntime", folder)
     assert texts(outputs)[0].startswith("([['zweiundvierzig'], ['sieben']],")

@@ -248,6 +248,7 @@ def test_closed_stderr_is_accepted():
     )
 
 
+@pytest.mark.long  # starts TensorFlow; test_start_up_notes_are_dropped has notes of its versions
 def test_script_has_no_start_up_notes():
     environment = {
         name: value for name, value in os.environ.items() if name != "TF_CPP_MIN_LOG_LEVEL"

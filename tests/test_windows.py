@@ -52,7 +52,7 @@ def test_lines_to_run_are_quoted_for_the_shell(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "arguments", [["--help"], ["translate", "--help"], ["inspect", str(FILES / "bundle")]]
+    "arguments", [["--help"], ["translate", "--help"], ["inspect", str(FILES / "translate.onnx")]]
 )
 def test_console_with_few_characters(arguments):
     """A terminal in code page 1252, which lacks the characters of tables."""

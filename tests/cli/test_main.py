@@ -717,123 +717,148 @@ WITHOUT_TENSORFLOW = (
 )
 
 
+EARLY_ERRORS = [
+    (["translate", "{tmp}", "one"], "MODEL: .* a folder without any of these files"),
+    (
+        ["translate", "{bundle}", "--input", "{tmp}/none.txt"],
+        "No such file or directory: '{tmp}/none.txt'",
+    ),
+    (["translate", "{bundle}", "one", "--setting", "top_p=2"], "top_p: "),
+    (["classify", "{tmp}/none.onnx", "one"], "none.onnx, which does not exist"),
+    (
+        ["score", "{bundle}", "--source", "{tmp}/none", "--target", "{tmp}/none"],
+        "--source: No such file or directory: '{tmp}/none'",
+    ),
+    (
+        ["evaluate", "{bundle}", "--data", "letters:en-de"],
+        "expected numbers:en-de, addition:2, files:SOURCE,TARGET",
+    ),
+    (
+        ["evaluate", "{bundle}", "--data", "files:{tmp}/a,{tmp}/b"],
+        "{tmp}/a: not found; {tmp}/b: not found",
+    ),
+    (["evaluate", "{tmp}/none", "--data", "numbers:en-de"], "MODEL: .* which does not exist"),
+    (
+        ["train", "--data", "letters:en-de", "--out", "{tmp}/new"],
+        "expected numbers:en-de, addition:2, files:SOURCE,TARGET",
+    ),
+    (
+        ["train", "--data", "files:{tmp}/a,{tmp}/b", "--out", "{tmp}/new"],
+        "{tmp}/a: not found; {tmp}/b: not found",
+    ),
+    (
+        [
+            "train",
+            "--data",
+            "numbers:en-de",
+            "--validation-data",
+            "files:{tmp}/a,{tmp}/b",
+            "--out",
+            "{tmp}/new",
+        ],
+        "{tmp}/a: not found",
+    ),
+    (
+        ["train", "--data", "numbers:en-de", "--out", "{tmp}"],
+        "out: expected a new folder, got {tmp}, which exists",
+    ),
+    (
+        ["export", "{tmp}", "--out", "{tmp}/new"],
+        "bundle: expected a folder that `train` wrote, got {tmp} without config.json",
+    ),
+    (
+        ["export", "{bundle}", "--out", "{tmp}/new", "--format", "tflite"],
+        "formats: expected some of saved_model, onnx, .* got tflite",
+    ),
+    (
+        ["export", "{bundle}", "--out", "{tmp}"],
+        "out: expected a new folder, got {tmp}, which exists",
+    ),
+    (
+        ["export", "{bundle}", "--out", "{tmp}/new", "--serving", "{tmp}/models"],
+        "--name: expected a model name with --serving, got none",
+    ),
+    (
+        ["export", "{bundle}", "--out", "{tmp}/new", "--name", "n", "--version", "2"],
+        "--name, --version: expected --serving with these options, got none; add --serv",
+    ),
+    (
+        [*EXPORT_TO_MODELS, "--name", "a/b"],
+        "name: expected letters, digits, '_', '-' and '.', got 'a/b'",
+    ),
+    (
+        [*EXPORT_TO_MODELS, "--name", "n", "--version", "0"],
+        "version: expected a new number of at least 1, got 0; {tmp}/models/n has none",
+    ),
+    (
+        [*EXPORT_TO_MODELS, "--name", "n", "-f", "onnx", "-f", "onnx_int8"],
+        ("formats: expected saved_model with --serving, got onnx, onnx_int8; add --format saved_"),
+    ),
+    (
+        [*EXPORT_TO_MODELS, "--name", "n", "--shortlist", "numbers:en-de"],
+        "--serving: expected an export of a SavedModel, which cannot have a shortlist, got",
+    ),
+    (
+        [*EXPORT_TO_MODELS[:-1], "{bundle}/config.json", "--name", "n"],
+        "models: expected a path inside a folder, got .*n, but .*config.json is a file; choose",
+    ),
+    (["inspect", "{tmp}/none"], "FILE: expected a bundle .* which does not exist"),
+    (
+        ["translate", "{bundle}", "one"],
+        "tensorflow is not installed. Install it with: " + re.escape(install_line("tensorflow")),
+    ),
+    (
+        ["export", "{bundle}", "--out", "{tmp}/new"],
+        "tensorflow is not installed. Install it with: .*tensorflow",
+    ),
+]
+# Runs each command of standard input, a line of JSON, and prints its exit status and output.
+WITHOUT_TENSORFLOW_EACH = """
+import contextlib, io, json, sys
+sys.modules["tensorflow"] = sys.modules["keras"] = None
+from tfk_transformer.apps.cli.main import main
+for line in sys.stdin:
+    sys.argv = ["tfk-transformer", *json.loads(line)]
+    with contextlib.redirect_stdout(io.StringIO()) as out:
+        with contextlib.redirect_stderr(io.StringIO()) as error:
+            try:
+                main()
+                status = 0
+            except SystemExit as end:
+                status = end.code
+    print(json.dumps([status, out.getvalue(), error.getvalue()]))
+"""
+
+
+@pytest.fixture(scope="module")
+def early_errors(tmp_path_factory):
+    """A folder, and the exit status and output of each of these commands, which are run in one
+    process that has no TensorFlow.
+    """
+    folder = tmp_path_factory.mktemp("early_errors")
+    names = {"tmp": folder, "bundle": Path(__file__).parents[1] / "saved_files" / "bundle"}
+    commands = [[text.format(**names) for text in arguments] for arguments, _ in EARLY_ERRORS]
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT_TENSORFLOW_EACH],
+        input="".join(f"{json.dumps(command)}\n" for command in commands),
+        capture_output=True,
+        text=True,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    return folder, [json.loads(line) for line in done.stdout.splitlines()]
+
+
 @pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["translate", "{tmp}", "one"], "MODEL: .* a folder without any of these files"),
-        (
-            ["translate", "{bundle}", "--input", "{tmp}/none.txt"],
-            "No such file or directory: '{tmp}/none.txt'",
-        ),
-        (["translate", "{bundle}", "one", "--setting", "top_p=2"], "top_p: "),
-        (["classify", "{tmp}/none.onnx", "one"], "none.onnx, which does not exist"),
-        (
-            ["score", "{bundle}", "--source", "{tmp}/none", "--target", "{tmp}/none"],
-            "--source: No such file or directory: '{tmp}/none'",
-        ),
-        (
-            ["evaluate", "{bundle}", "--data", "letters:en-de"],
-            "expected numbers:en-de, addition:2, files:SOURCE,TARGET",
-        ),
-        (
-            ["evaluate", "{bundle}", "--data", "files:{tmp}/a,{tmp}/b"],
-            "{tmp}/a: not found; {tmp}/b: not found",
-        ),
-        (["evaluate", "{tmp}/none", "--data", "numbers:en-de"], "MODEL: .* which does not exist"),
-        (
-            ["train", "--data", "letters:en-de", "--out", "{tmp}/new"],
-            "expected numbers:en-de, addition:2, files:SOURCE,TARGET",
-        ),
-        (
-            ["train", "--data", "files:{tmp}/a,{tmp}/b", "--out", "{tmp}/new"],
-            "{tmp}/a: not found; {tmp}/b: not found",
-        ),
-        (
-            [
-                "train",
-                "--data",
-                "numbers:en-de",
-                "--validation-data",
-                "files:{tmp}/a,{tmp}/b",
-                "--out",
-                "{tmp}/new",
-            ],
-            "{tmp}/a: not found",
-        ),
-        (
-            ["train", "--data", "numbers:en-de", "--out", "{tmp}"],
-            "out: expected a new folder, got {tmp}, which exists",
-        ),
-        (
-            ["export", "{tmp}", "--out", "{tmp}/new"],
-            "bundle: expected a folder that `train` wrote, got {tmp} without config.json",
-        ),
-        (
-            ["export", "{bundle}", "--out", "{tmp}/new", "--format", "tflite"],
-            "formats: expected some of saved_model, onnx, .* got tflite",
-        ),
-        (
-            ["export", "{bundle}", "--out", "{tmp}"],
-            "out: expected a new folder, got {tmp}, which exists",
-        ),
-        (
-            ["export", "{bundle}", "--out", "{tmp}/new", "--serving", "{tmp}/models"],
-            "--name: expected a model name with --serving, got none",
-        ),
-        (
-            ["export", "{bundle}", "--out", "{tmp}/new", "--name", "n", "--version", "2"],
-            "--name, --version: expected --serving with these options, got none; add --serv",
-        ),
-        (
-            [*EXPORT_TO_MODELS, "--name", "a/b"],
-            "name: expected letters, digits, '_', '-' and '.', got 'a/b'",
-        ),
-        (
-            [*EXPORT_TO_MODELS, "--name", "n", "--version", "0"],
-            "version: expected a new number of at least 1, got 0; {tmp}/models/n has none",
-        ),
-        (
-            [*EXPORT_TO_MODELS, "--name", "n", "-f", "onnx", "-f", "onnx_int8"],
-            (
-                "formats: expected saved_model with --serving, got onnx, onnx_int8; add --format "
-                "saved_"
-            ),
-        ),
-        (
-            [*EXPORT_TO_MODELS, "--name", "n", "--shortlist", "numbers:en-de"],
-            "--serving: expected an export of a SavedModel, which cannot have a shortlist, got",
-        ),
-        (
-            [*EXPORT_TO_MODELS[:-1], "{bundle}/config.json", "--name", "n"],
-            "models: expected a path inside a folder, got .*n, but .*config.json is a file; choose",
-        ),
-        (["inspect", "{tmp}/none"], "FILE: expected a bundle .* which does not exist"),
-        (
-            ["translate", "{bundle}", "one"],
-            "tensorflow is not installed. Install it with: "
-            + re.escape(install_line("tensorflow")),
-        ),
-        (
-            ["export", "{bundle}", "--out", "{tmp}/new"],
-            "tensorflow is not installed. Install it with: .*tensorflow",
-        ),
-    ],
+    ("index", "message"), [(index, message) for index, (_, message) in enumerate(EARLY_ERRORS)]
 )
-def test_errors_precede_tensorflow(tmp_path, arguments, message):
-    """In processes that have no TensorFlow."""
-    names = {"tmp": tmp_path, "bundle": Path(__file__).parents[1] / "saved_files" / "bundle"}
-    command = [
-        sys.executable,
-        "-c",
-        WITHOUT_TENSORFLOW,
-        *(argument.format(**names) for argument in arguments),
-    ]
-    done = subprocess.run(command, capture_output=True, text=True)
-    assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr.startswith("error: ")
-    assert done.stderr.count("\n") == 1
-    assert re.search(message.replace("{tmp}", re.escape(str(tmp_path))), done.stderr), done.stderr
-    assert list(tmp_path.iterdir()) == []
+def test_errors_precede_tensorflow(early_errors, index, message):
+    folder, results = early_errors
+    status, out, error = results[index]
+    assert (status, out) == (1, "")
+    assert error.startswith("error: ")
+    assert error.count("\n") == 1
+    assert re.search(message.replace("{tmp}", re.escape(str(folder))), error), error
+    assert list(folder.iterdir()) == []
 
 
 def test_onnx_needs_no_tensorflow(exported):

@@ -15,43 +15,43 @@ def translate(document, language, run):
     return drive(translation, lambda sentences: run(sentences.texts, sentences.attention))
 
 
-def check(made, found, is_cut=False):
+def check(made, result, is_cut=False):
     """Check a translation of a document of `made_documents`.
 
     Args:
         made: the document.
-        found: its translation.
+        result: its translation.
         is_cut: whether sentences were too long. Markdown's emphasis over such a cut keeps its
             characters, and may lose its effect.
     """
-    assert len(found.sentences) == made.sentences
-    check_places(made.text, found)
+    assert len(result.sentences) == made.sentences
+    check_places(made.text, result)
     for placeholder in set(made.placeholders):
-        assert found.text.count(placeholder) == made.text.count(placeholder), placeholder
+        assert result.text.count(placeholder) == made.text.count(placeholder), placeholder
     if made.format == "html":
         # Raises an error where a tag is not closed, or not well nested.
-        html5lib.HTMLParser(strict=True).parse(found.text)
-        assert elements(found.text) == elements(made.text)
+        html5lib.HTMLParser(strict=True).parse(result.text)
+        assert elements(result.text) == elements(made.text)
     elif is_cut:
-        assert [found.text.count(mark) for mark in ("*", "~~", "](", "<u>", "</u>", "`")] == [
+        assert [result.text.count(mark) for mark in ("*", "~~", "](", "<u>", "</u>", "`")] == [
             made.text.count(mark) for mark in ("*", "~~", "](", "<u>", "</u>", "`")
         ]
     elif made.format == "markdown":
-        assert tokens(found.text) == tokens(made.text)
+        assert tokens(result.text) == tokens(made.text)
 
 
-def check_places(document, found):
+def check_places(document, result):
     """Sentences are where the result puts them, and everything between them is that of the source,
     or a blank instead of nothing.
     """
     source_end = target_end = 0
-    for sentence in found.sentences:
+    for sentence in result.sentences:
         assert document[sentence.source_start : sentence.source_end] == sentence.source
-        assert found.text[sentence.target_start : sentence.target_end] == sentence.target
+        assert result.text[sentence.target_start : sentence.target_end] == sentence.target
         gap = document[source_end : sentence.source_start]
-        assert found.text[target_end : sentence.target_start] in (gap, gap or " ")
+        assert result.text[target_end : sentence.target_start] in (gap, gap or " ")
         source_end, target_end = sentence.source_end, sentence.target_end
-    assert document[source_end:] == found.text[target_end:]
+    assert document[source_end:] == result.text[target_end:]
 
 
 def elements(document):
