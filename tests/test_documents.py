@@ -19,6 +19,7 @@ import pytest
 import t5_folder
 from beam_environment import FOLDER as BEAM
 from beam_environment import needs_beam
+from classifier_folder import classifier_folder
 from marian_folder import sentences, write_folder
 from marian_npz_folder import write_file
 from markdown_it import MarkdownIt
@@ -330,36 +331,6 @@ def cases():
             yield pytest.param(block, id=f"{block.page}:{block.line}", marks=marks)
 
 
-def write_classifier(folder):
-    """Write a small classifier that tells English from German, as a bundle and as ONNX files."""
-    import keras
-    import numpy as np
-
-    import tfk_transformer as tfk
-    from tfk_transformer.datasets.numbers import spell
-    from tfk_transformer.export.exporting import export
-
-    texts = [spell(number, language) for language in ("en", "de") for number in range(200)]
-    tokenizer = tfk.SubwordTokenizer.train(texts, vocab_size=80)
-    sizes = {
-        "vocab_size": tokenizer.vocab_size,
-        "num_classes": 2,
-        "encoder_layers": 1,
-        "ff_dim": 64,
-    }
-    model = tfk.EncoderClassifier(tfk.ClassifierConfig.preset("tiny", **sizes))
-    model.compile(
-        keras.optimizers.Adam(3e-3),
-        keras.losses.SparseCategoricalCrossentropy(from_logits=True),
-        jit_compile=False,
-    )
-    model.fit(tokenizer.graph_encode(texts), np.repeat([0, 1], 200), epochs=4, verbose=0)
-    classifier = tfk.TextClassifier(model, tokenizer, ["en", "de"], probes=texts)
-    folder.mkdir()
-    classifier.save(folder / "languages")
-    export(classifier, folder / "languages-files", ["onnx"])
-
-
 def write_models(folder):
     """Write small models of other libraries with random weights, one of each family."""
     sizes = {"encoder_layers": 1, "decoder_layers": 1}
@@ -441,7 +412,7 @@ def prepared(bundle, exported, translator, tmp_path_factory):
         (folder / name).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
     translator.model.save(folder / "numbers.keras")
     for name in ("languages", "languages-files"):
-        (folder / name).symlink_to(made_once("classifier-files", write_classifier) / name)
+        (folder / name).symlink_to(classifier_folder() / name)
     for name, target in (
         ("numbers", bundle),
         ("numbers-2", bundle),

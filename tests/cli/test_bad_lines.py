@@ -14,12 +14,11 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from run_wide import made_once
+from classifier_folder import classifier_paths
 
 from tfk_transformer.apps.cli import processing
 from tfk_transformer.apps.cli.arguments import BadLines
-from tfk_transformer.datasets.numbers import spell
-from tfk_transformer.export.exporting import export
+from tfk_transformer.export.runtime.onnx_runtime import OnnxTranslator
 from tfk_transformer.formats.lines import Line
 
 LONG = "one " * 500
@@ -39,36 +38,6 @@ BAD = {2: UTF_8, 4: NUL, 5: TOO_LONG}
 UNSPLIT = "--no-split-sentences"  # without it, no text is too long
 
 
-@pytest.fixture(scope="module")
-def classifiers():
-    """A classifier with random weights: its bundle and its exported files, by kind."""
-    folder = made_once("random_classifier", write_random_classifier)
-    return {
-        "bundle": folder / "bundle",
-        "saved_model": folder / "export" / "saved_model",
-        "onnx": folder / "export" / "classify.onnx",
-    }
-
-
-def write_random_classifier(folder):
-    import keras
-
-    from tfk_transformer.config.model_options import ClassifierConfig
-    from tfk_transformer.models.classifier import EncoderClassifier
-    from tfk_transformer.pipelines.text_classifier import TextClassifier
-    from tfk_transformer.tokenizers.subword_tokenizer import SubwordTokenizer
-
-    keras.utils.set_random_seed(0)
-    texts = [spell(n, "en") for n in range(100)]
-    tokenizer = SubwordTokenizer.train(texts, vocab_size=40)
-    sizes = {"vocab_size": tokenizer.vocab_size, "num_classes": 2, "max_length": 32}
-    model = EncoderClassifier(ClassifierConfig.preset("tiny", **sizes))
-    model.build()
-    classifier = TextClassifier(model, tokenizer, ["a", "b"], probes=texts)
-    classifier.save(folder / "bundle")
-    export(classifier, folder / "export", ["saved_model", "onnx"])
-
-
 def reports(file, bad, of, done):
     """The lines on standard error about bad lines."""
     return "".join(f"{file}:{number}: {reason}\n" for number, reason in bad.items()) + (
@@ -77,7 +46,7 @@ def reports(file, bad, of, done):
 
 
 def test_bad_lines_are_left_out(run, model):
-    actual = run("translate", model, UNSPLIT, "--beam-size", 1, "--on-error", "skip", stdin=GIVEN)
+    actual = run("translate", model, UNSPLIT, "--on-error", "skip", stdin=GIVEN)
     assert actual == (
         0,
         "sieben\n\nzweiundvierzig\nneun\n",
@@ -135,8 +104,9 @@ def test_line_numbers_span_chunks(run):
     assert (status, out.count("\n"), error) == (1, 4004, f"error: standard input:4005: {reason}\n")
 
 
-def test_good_lines_translate_once(translator, capsys):
+def test_good_lines_translate_once(capsys):
     """A translator that notes what it was given."""
+    translator = OnnxTranslator(SMALL)
     given = []
 
     def translate(texts):
@@ -212,8 +182,8 @@ def test_bad_prefix_stops_despite_skip(run):
 
 
 @pytest.mark.parametrize("kind", ["bundle", "saved_model", "onnx"])
-def test_bad_lines_have_no_label(run, classifiers, kind):
-    arguments = ["classify", classifiers[kind], "--on-error"]
+def test_bad_lines_have_no_label(run, kind):
+    arguments = ["classify", classifier_paths()[kind], "--on-error"]
     skipped = run(*arguments, "skip", stdin=GIVEN)
     assert skipped[0] == 0
     assert skipped[2] == reports("standard input", BAD, 7, "left out")
@@ -305,10 +275,10 @@ def test_score_stops_at_shorter_file(run, exported, tmp_path):
     )
 
 
-def test_error_keeps_partial_output(run, model, tmp_path):
+def test_error_keeps_partial_output(run, tmp_path):
     (tmp_path / "out.txt").write_text("old\n")
     status, out, error = run(
-        "translate", model, "--force", "--output", tmp_path / "out.txt", stdin=b"seven\n\nt\xffo\n"
+        "translate", SMALL, "--force", "--output", tmp_path / "out.txt", stdin=b"seven\n\nt\xffo\n"
     )
     assert (status, out) == (1, "")
     kept = (

@@ -86,6 +86,7 @@ def test_teacher_loads_with_onednn(bundle, recipe, tmp_path):
     assert done.stdout == "True\n", done.stderr
 
 
+@pytest.mark.long  # a training
 def test_train_json_is_one_object(run, recipe, tmp_path):
     """The lines of a training are on standard error then."""
     (tmp_path / "mine.toml").write_text(recipe.replace(epochs=1, **SMALL).to_toml())
