@@ -6,6 +6,7 @@ training are made small by the documented replacements below. Blocks that are no
 with the reason.
 """
 
+import functools
 import importlib.util
 import json
 import os
@@ -79,6 +80,7 @@ NOT_RUN = [
         "run by tests/programs/test_scripts.py, with the data that the page names",
     ),
     ("docs/data.md", "curl", "downloads files; tests need no network"),
+    ("docs/start.md", "doctor", "run by tests/cli/test_start_commands.py"),
     ("docs/dependencies.md", "pip install", "downloads packages; .ci/run installs them"),
     (
         "docs/scaling.md",
@@ -196,7 +198,7 @@ NOT_RUN = [
         "tests/programs/test_benchmark_decoding.py runs the other engine",
     ),
 ]
-# Page, text that the block contains, reason why it takes more than four processor seconds.
+# Page, text that the block contains, reason why it takes more than two processor seconds.
 LONG = [
     ("README.md", "tfk-transformer train", "trains, evaluates, and exports every default format"),
     ("README.md", "tfk-transformer import", "imports, starts transformers, and exports"),
@@ -227,6 +229,7 @@ LONG = [
     ("docs/after-transformers-5.md", "import flan-t5", "imports, and searches in Keras"),
     ("docs/after-transformers-5.md", "answers", "imports, and searches in Keras"),
     ("docs/own-layers.md", "RotaryAttention", "trains, and exports every default format"),
+    ("docs/pictures.md", "attention_figure", "searches in Keras, and draws four pictures"),
     ("docs/pictures.md", "encoder.svg", "starts four programs, each of which draws"),
     (
         "benchmarks/runtimes.md",
@@ -239,15 +242,19 @@ LONG = [
         "tfk-transformer score numbers",
         "starts four programs, of which two search in Keras",
     ),
+    ("docs/running.md", "--calibrate", "exports, and evaluates"),
+    ("docs/running.md", "tfk.evaluate", "searches for 100 texts in Keras"),
     ("docs/scaling.md", "in/*.jsonl", "starts Apache Beam twice"),
     ("docs/scaling.md", "DataParallel", "JAX compiles a step for each shape of batches"),
     ("docs/scaling.md", "import ray", "starts a cluster of Ray, whose processes are not counted"),
+    ("docs/streaming.md", "import onnxruntime\n", "opens four files, as docs/exports.md opens one"),
+    ("docs/streaming.md", "import tfk_transformer as tfk", "searches, as the command before it"),
     ("docs/seeds.md", "--preset from_zero", "trains"),
     ("docs/seeds.md", "--out sums5", "trains, and evaluates"),
     ("docs/serving.md", "--serving models", "exports a SavedModel, which is loaded and compared"),
-    ("docs/start.md", "doctor", "imports every package; tests/cli/test_start_commands.py does so"),
     ("docs/training.md", "--out sums", "trains, and searches"),
     ("docs/training.md", "--print-config", "trains"),
+    ("docs/training.md", "--architecture encoder", "trains, and exports"),
     ("docs/training.md", 'languages-files/classify.onnx")', "trains, and exports every format"),
     (
         "docs/training.md",
@@ -331,31 +338,6 @@ def cases():
             yield pytest.param(block, id=f"{block.page}:{block.line}", marks=marks)
 
 
-def write_models(folder):
-    """Write small models of other libraries with random weights, one of each family."""
-    sizes = {"encoder_layers": 1, "decoder_layers": 1}
-    write_folder(folder / "opus-mt-de-en", max_length=40, forced_eos_token_id=None, **sizes)
-    for name, write in (
-        ("m2m100", write_m2m100),
-        ("nllb-200", write_nllb),
-        ("mbart-50", write_mbart),
-        ("mbart-25", write_mbart25),
-        ("small-100", write_small100),
-        ("pegasus", write_pegasus),
-    ):
-        write(folder / name, **sizes)
-    t5_folder.write_folder(folder / "flan-t5", **t5_folder.CASES["flan"])
-    write_firefox(folder / "firefox-de-en")
-    if importlib.util.find_spec("ctranslate2"):
-        import ctranslate2_folder
-
-        ctranslate2_folder.write_fairseq(folder / "ctranslate2-de-en")
-        with zipfile.ZipFile(folder / "de_en.argosmodel", "w") as archive:
-            for path in (folder / "ctranslate2-de-en").iterdir():
-                inside = "sentencepiece.model" if path.suffix == ".model" else f"model/{path.name}"
-                archive.write(path, f"de_en/{inside}")
-
-
 def write_firefox(folder):
     """Write a student of Firefox, unpacked."""
     folder.mkdir()
@@ -365,17 +347,77 @@ def write_firefox(folder):
     (folder / "model.bin").rename(folder / "model.deen.intgemm.alphas.bin")
 
 
+def write_argos(folder):
+    """Write a model of CTranslate2, as a folder and in the archive of a package of Argos."""
+    import ctranslate2_folder
+
+    folder.mkdir()
+    ctranslate2_folder.write_fairseq(folder / "ctranslate2-de-en")
+    with zipfile.ZipFile(folder / "de_en.argosmodel", "w") as archive:
+        for path in (folder / "ctranslate2-de-en").iterdir():
+            inside = "sentencepiece.model" if path.suffix == ".model" else f"model/{path.name}"
+            archive.write(path, f"de_en/{inside}")
+
+
+def write_marian(folder):
+    """Write a model of Marian with separate vocabularies."""
+    folder.mkdir()
+    tied = {"tied-embeddings-all": "false", "tied-embeddings": "true"}
+    write_file(folder, separate=True, **tied)
+
+
 def write_nllb_bundle(folder):
     """Write the bundle of an imported NLLB, whose vocabulary a page cuts."""
     from tfk_transformer.importing.model_import import import_model
 
-    original = write_nllb(folder.with_name("nllb"), encoder_layers=1, decoder_layers=1)
+    original = write_nllb(folder.with_name("nllb"), **ONE_LAYER)
     import_model(original, source_language="deu_Latn", target_language="eng_Latn").save(folder)
 
 
+def write_opus(folder):
+    write_folder(folder, max_length=40, forced_eos_token_id=None, **ONE_LAYER)
+
+
+def one_layer(write):
+    return functools.partial(write, **ONE_LAYER)
+
+
+ONE_LAYER = {"encoder_layers": 1, "decoder_layers": 1}
+# Small models with random weights, which are made when a block names them.
+MODELS = {
+    "opus-mt-de-en": write_opus,
+    "m2m100": one_layer(write_m2m100),
+    "nllb-200": one_layer(write_nllb),
+    "mbart-50": one_layer(write_mbart),
+    "mbart-25": one_layer(write_mbart25),
+    "small-100": one_layer(write_small100),
+    "pegasus": one_layer(write_pegasus),
+    "flan-t5": functools.partial(t5_folder.write_folder, **t5_folder.CASES["flan"]),
+    "firefox-de-en": write_firefox,
+    "marian": write_marian,
+    "nllb-de-en": write_nllb_bundle,
+}
+
+
+def named_files(text: str, translator) -> dict[str, Path]:
+    """Return the models that the text of a block names, by name."""
+    files = {
+        name: made_once(f"pages/{name}", write) for name, write in MODELS.items() if name in text
+    }
+    for name in ("ctranslate2-de-en", "de_en.argosmodel"):
+        if name in text:
+            files[name] = made_once("pages/argos", write_argos) / name
+    for name in ("languages", "languages-files"):
+        if name in text:
+            files[name] = classifier_folder() / name
+    if "numbers.keras" in text:
+        files["numbers.keras"] = made_once("pages/numbers.keras", translator.model.save)
+    return files
+
+
 @pytest.fixture(scope="module")
-def prepared(bundle, exported, translator, tmp_path_factory):
-    """The files that the pages name, made from number words."""
+def prepared(bundle, exported, tmp_path_factory):
+    """The other files that the pages name, made from number words."""
     from tfk_transformer.datasets.numbers import spell
 
     folder = tmp_path_factory.mktemp("documents")
@@ -390,29 +432,17 @@ def prepared(bundle, exported, translator, tmp_path_factory):
     }
     texts["terms.tsv"] = ["two\tzwo", "hundred\thundert"]
     texts |= {"texts.txt": words["en"] + words["de"], "labels.txt": ["en"] * 200 + ["de"] * 200}
-    write_models(folder)
-    (folder / "nllb-de-en").symlink_to(made_once("nllb-bundle", write_nllb_bundle))
-    for name in ("multi30k", "marian"):
-        (folder / name).mkdir()
-    write_file(
-        folder / "marian",
-        separate=True,
-        **{"tied-embeddings-all": "false", "tied-embeddings": "true"},
-    )
     for name, seed in (("mine", 1), ("held-out", 2)):
         texts |= {
             f"{name}.{language}": sentences(side, 40, seed)
             for language, side in (("de", "source"), ("en", "target"))
         }
-    (folder / "in").mkdir()
     texts["in/numbers.jsonl"] = [
         json.dumps({"id": number, "text": text}) for number, text in enumerate(words["en"])
     ]
     for name, lines in texts.items():
+        (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-    translator.model.save(folder / "numbers.keras")
-    for name in ("languages", "languages-files"):
-        (folder / name).symlink_to(classifier_folder() / name)
     for name, target in (
         ("numbers", bundle),
         ("numbers-2", bundle),
@@ -485,10 +515,11 @@ def test_each_reason_fits_one_block():
 
 
 @pytest.mark.parametrize("block", cases())
-def test_a_code_block_runs(block, prepared, commands, tmp_path):
-    for path in prepared.iterdir():
-        if path.name not in block.made:
-            (tmp_path / path.name).symlink_to(path)
+def test_a_code_block_runs(block, prepared, translator, commands, tmp_path):
+    files = {path.name: path for path in prepared.iterdir()}
+    for name, path in (files | named_files(shortened(block), translator)).items():
+        if name not in block.made:
+            (tmp_path / name).symlink_to(path)
     output = run(block, tmp_path, commands)
     for name in block.made:
         assert (tmp_path / name).exists()
