@@ -75,7 +75,11 @@ def error_of(call, *arguments, **options):
     return raised.value.code(), raised.value.details()
 
 
-@pytest.fixture(scope="module", params=["translate.onnx", "saved_model"])
+@pytest.fixture(
+    scope="module",
+    # The other server starts TensorFlow, as one of test_protocols.py does.
+    params=["translate.onnx", pytest.param("saved_model", marks=pytest.mark.long)],
+)
 def server(request, serve):
     return serve("--grpc-port", 0, "--drain-delay", 0, file=request.param)
 

@@ -41,7 +41,11 @@ def test_openapi_names_every_path(server):
     ]
 
 
-def test_answers_conform_to_openapi(server, tmp_path):
+@pytest.mark.parametrize(
+    ("phases", "count"),
+    [("fuzzing", 2), pytest.param("examples,coverage,fuzzing", 5, marks=pytest.mark.long)],
+)
+def test_answers_conform_to_openapi(server, tmp_path, phases, count):
     """Schemathesis sends requests that fit the page and others, and checks status, type and form of
     the answers.
     """
@@ -55,15 +59,16 @@ def test_answers_conform_to_openapi(server, tmp_path):
         "--checks",
         checks,
         "--max-examples",
-        "15",
+        str(count),
         "--seed",
         "1",
         "--phases",
-        "examples,coverage,fuzzing",
+        phases,
         "--request-timeout",
         "30",
     ]
     command = [sys.executable, "-c", run, "run", f"{server.url}/openapi.json", *options]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, cwd=tmp_path)
     assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]
-    assert sum(request["status"] == 200 for request in server.requests()) > 50
+    answered = sum(request["status"] == 200 for request in server.requests())
+    assert answered > (50 if "coverage" in phases else 10)
