@@ -80,8 +80,8 @@ def test_bad_lines_are_left_blank(run, model, tmp_path):
 @pytest.mark.parametrize(("number", "reason"), BAD.items())
 def test_first_bad_line_stops_the_run(run, model, number, reason):
     lines = GIVEN.split(b"\n")
-    given = [lines[0], b"", lines[number - 1], lines[5], lines[1]]
-    assert run("translate", model, UNSPLIT, stdin=b"\n".join(given)) == (
+    short = [lines[0], b"", lines[number - 1], lines[5], lines[1]]
+    assert run("translate", model, UNSPLIT, stdin=b"\n".join(short)) == (
         1,
         "sieben\n\n",
         f"error: standard input:3: {reason}\n",
@@ -105,12 +105,12 @@ def test_line_numbers_span_chunks(run):
 
 
 def test_good_lines_translate_once(capsys):
-    """A translator that notes what it was given."""
+    """A translator that notes what it was calls."""
     translator = OnnxTranslator(SMALL)
-    given = []
+    calls = []
 
     def translate(texts):
-        given.append(list(texts))
+        calls.append(list(texts))
         return translator.try_translate(texts, beam_size=1, split_sentences=False)
 
     lines = (
@@ -126,7 +126,7 @@ def test_good_lines_translate_once(capsys):
         quiet=True,
     )
     assert capsys.readouterr().out == "eins\nzwei\ndrei\n"
-    assert given == [["one", LONG, "a\0b", "two", "three"]]
+    assert calls == [["one", LONG, "a\0b", "two", "three"]]
 
 
 def test_n_best_keeps_sentence_numbers(run, model):
@@ -361,14 +361,14 @@ def test_full_disk_keeps_written_lines(run, small_disk):
         "translate", SMALL, "--input", source, "--output", small_disk / "out.txt"
     )
     assert (status, out) == (1, "")
-    told, line = error.splitlines()
+    report, line = error.splitlines()
     kept = (small_disk / "out.txt.partial").read_text().count("\n")
-    assert told.startswith(
+    assert report.startswith(
         f"{small_disk}/out.txt.partial has the {kept:,} finished lines; {small_disk}/out.txt was "
         "not written. --resume"
     )
     assert kept % processing.CHUNK == 0
-    assert re.search(r"after line [24],000 of the input\.$", told)
+    assert re.search(r"after line [24],000 of the input\.$", report)
     assert line == (
         "error: [Errno 28] No space left on device; free some space on the output's disk, and "
         "run the command again"

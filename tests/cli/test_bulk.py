@@ -39,8 +39,8 @@ def record(output):
     return json.loads(path.read_text()) if path.exists() else None
 
 
-def given(path, count):
-    """Write an input with some bad lines; gives the options that belong to it."""
+def write_lines(path, count):
+    """Write an input with some bad lines; return the options that belong to it."""
     chance = random.Random(3)
     texts = [LONG if n % 1501 == 1500 else chance.choice([*WORDS, ""]) for n in range(count)]
     lines = (
@@ -70,7 +70,7 @@ def test_killed_run_resumes_exactly(run, tmp_path, name):
         tmp_path / f"whole-{name}",
         tmp_path / f"out-{name}",
     )
-    options = ["--input", source, *given(source, 9000), *FAST, "--on-error", "blank"]
+    options = ["--input", source, *write_lines(source, 9000), *FAST, "--on-error", "blank"]
     assert run("translate", SMALL, *options, "--output", whole)[0] == 0
     command = [
         sys.executable,
@@ -355,7 +355,7 @@ def on_terminal(*arguments):
 
 @pytest.mark.long  # a process
 def test_terminal_shows_progress(tmp_path):
-    given(tmp_path / "in.gz", 20_000)  # some tenths of a second, also on a fast machine
+    write_lines(tmp_path / "in.gz", 20_000)  # some tenths of a second, also on a fast machine
     options = [
         "translate",
         SMALL,
@@ -392,9 +392,9 @@ def test_progress_shows_mean_pace():
 def test_bulk_benchmark_runs():
     """Killed and resumed, and memory, with few lines."""
     program = Path(__file__).parents[2] / "benchmarks" / "endurance.py"
-    for arguments, told in (
+    for arguments, message in (
         (["resume", "--count", "5000", "--times", "1", "--end", ".gz"], "equal"),
         (["lines", "--count", "4000", "--than", "3000"], "MB"),
     ):
         done = subprocess.run([sys.executable, program, *arguments], capture_output=True, text=True)
-        assert done.returncode == 0 and told in done.stdout, done.stdout + done.stderr
+        assert done.returncode == 0 and message in done.stdout, done.stdout + done.stderr

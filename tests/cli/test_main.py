@@ -106,8 +106,8 @@ def test_search_settings_by_name(run, model):
 
 
 def test_stdin_lines_keep_their_order(run, model):
-    given = b"one hundred ninety-nine\n\nseven\r\nforty-two"
-    assert run("translate", model, "--beam-size", 1, stdin=given) == (
+    text = b"one hundred ninety-nine\n\nseven\r\nforty-two"
+    assert run("translate", model, "--beam-size", 1, stdin=text) == (
         0,
         "einhundertneunundneunzig\n\nsieben\nzweiundvierzig\n",
         "",
@@ -171,12 +171,12 @@ def test_json_scores_all_hypotheses(run, exported):
 
 def test_beam_size_setting_applies(run, exported, recipe):
     arguments = ["evaluate", exported / "translate.onnx", "--data", recipe.data, "--json"]
-    for given in (
+    for options in (
         ["--setting", "beam_size=1"],
         ["--beam-size", 1],
         ["--beam-size", 1, "--setting", "beam_size=1"],
     ):
-        status, out, _ = run(*arguments, *given)
+        status, out, _ = run(*arguments, *options)
         assert status == 0
         assert json.loads(out)["beam_size"] == 1
     assert json.loads(run(*arguments)[1])["beam_size"] == 4

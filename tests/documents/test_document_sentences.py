@@ -31,7 +31,7 @@ def split(text, language="en", lines=False):
 
 
 @pytest.mark.parametrize(
-    ("language", "found"),
+    ("language", "expected"),
     [
         ("en", ["Dr. Smith paid 3.50 dollars.", "He left at 5 p.m. today.", "Then he came back!"]),
         ("de", ["Am 3. Mai kam Dr. Müller z. B. um 5 Uhr.", "Er ging.", "„Wirklich?“ fragte sie."]),
@@ -43,20 +43,20 @@ def split(text, language="en", lines=False):
         ("ar", ["كيف حالك؟", "أنا بخير."]),
     ],
 )
-def test_sentences_in_many_languages(language, found):
+def test_sentences_in_many_languages(language, expected):
     for space in (" ", "  ", "\n", "\n\n", " \t"):
-        assert split(space.join(found), language) == found
+        assert split(space.join(expected), language) == expected
 
 
 @pytest.mark.parametrize(
-    ("language", "found"),
+    ("language", "expected"),
     [
         ("zh", ["你好。", "今天天气很好！", "我们走吧？"]),
         ("ja", ["今日は晴れです。", "明日は雨でしょう。"]),
     ],
 )
-def test_sentences_without_spaces(language, found):
-    assert split("".join(found), language) == found
+def test_sentences_without_spaces(language, expected):
+    assert split("".join(expected), language) == expected
 
 
 def test_paragraph_and_line_breaks():
@@ -97,7 +97,7 @@ def test_captions_are_recovered(language):
 
 
 @pytest.mark.parametrize(
-    ("text", "found"),
+    ("text", "expected"),
     [
         ("Hello {name}, {0:.2f} and {{ x }}", ["{name}", "{0:.2f}", "{{ x }}"]),
         (
@@ -111,8 +111,8 @@ def test_captions_are_recovered(language):
         ),
     ],
 )
-def test_placeholder_spans_in_text(text, found):
-    assert [text[start:end] for start, end in sorted(placeholder_spans(text))] == found
+def test_placeholder_spans_in_text(text, expected):
+    assert [text[start:end] for start, end in sorted(placeholder_spans(text))] == expected
 
 
 def test_number_spans_in_text():

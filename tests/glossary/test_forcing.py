@@ -12,7 +12,7 @@ from tfk_transformer.text.glossary import (
 
 
 @pytest.mark.parametrize(
-    ("wanted", "text", "placed", "lacking"),
+    ("terms", "text", "placed", "lacking"),
     [
         (["hound"], "A hound sleeps.", [], []),
         (["hound"], "Hound!", [], []),
@@ -24,8 +24,8 @@ from tfk_transformer.text.glossary import (
         (["狗"], "黑狗在跑", [], []),
     ],
 )
-def test_missing_terms_are_listed(wanted, text, placed, lacking):
-    assert missing_terms(wanted, text, placed) == lacking
+def test_missing_terms_are_listed(terms, text, placed, lacking):
+    assert missing_terms(terms, text, placed) == lacking
 
 
 def test_term_is_tried_at_each_place():

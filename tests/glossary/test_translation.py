@@ -22,36 +22,36 @@ TERMS = Glossary(
 
 
 @pytest.fixture(scope="module")
-def found(translator):
+def translations(translator):
     return translator.translate(TEXTS, glossary=TERMS, beam_size=2)
 
 
-def test_translations_have_terms(translator, found):
+def test_translations_have_terms(translator, translations):
     plain = translator.translate(TEXTS, beam_size=2)
-    assert [translation.source for translation in found] == TEXTS
-    assert "neun zehn" in found[0].text.casefold()
-    assert "einhundert" in found[1].text
-    assert "acht" in found[1].text
-    assert found[1].text.index("einhundert") != found[1].text.index("acht")
-    assert "acht" in found[2].text
-    assert found[3:] == plain[3:]  # a blank text, and one whose term is there anyway
+    assert [translation.source for translation in translations] == TEXTS
+    assert "neun zehn" in translations[0].text.casefold()
+    assert "einhundert" in translations[1].text
+    assert "acht" in translations[1].text
+    assert translations[1].text.index("einhundert") != translations[1].text.index("acht")
+    assert "acht" in translations[2].text
+    assert translations[3:] == plain[3:]  # a blank text, and one whose term is there anyway
 
 
-def test_term_goes_to_the_best_place(translator, found):
+def test_term_goes_to_the_best_place(translator, translations):
     """No other place gives a translation of the whole with a higher score."""
     places = ["acht", "sieben acht"]
     others = translator.translate(["seven"] * 2, prefixes=places, beam_size=2)
     scored = translator.score_tokens(["seven"] * 2, [other.text for other in others])
     scores = [one.log_probability / ((5 + len(one.tokens)) / 6) ** 0.6 for one in scored]
-    assert found[2].text == others[int(np.argmax(scores))].text
+    assert translations[2].text == others[int(np.argmax(scores))].text
 
 
 @pytest.mark.parametrize("name", ["translate.onnx", "saved_model"])
-def test_runtimes_agree_on_terms(exported, found, name):
+def test_runtimes_agree_on_terms(exported, translations, name):
     again = load(exported / name).translate(TEXTS, glossary=TERMS, beam_size=2)
-    assert [one.text for one in again] == [one.text for one in found]
+    assert [one.text for one in again] == [one.text for one in translations]
     np.testing.assert_allclose(
-        [one.score for one in again], [one.score for one in found], atol=1e-4
+        [one.score for one in again], [one.score for one in translations], atol=1e-4
     )
 
 

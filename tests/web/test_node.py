@@ -96,19 +96,19 @@ import { readFileSync } from "node:fs";
 import { pathToFileURL } from "node:url";
 const { openTokenizer } = await import(pathToFileURL(process.argv[1]).href);
 const { models, texts, rows } = JSON.parse(readFileSync(0, "utf8"));
-const found = [];
+const result = [];
 for (const model of models) {
   const { encode, decode, pieces } = await openTokenizer(new Uint8Array(readFileSync(model)));
   const ids = texts.map(encode);
-  found.push({ ids, texts: rows.map(decode), pieces: pieces([0, 1, 2, 3, 9, 20]) });
+  result.push({ ids, texts: rows.map(decode), pieces: pieces([0, 1, 2, 3, 9, 20]) });
 }
-console.log(JSON.stringify(found));
+console.log(JSON.stringify(result));
 """
 
 
-def node(*arguments, given=None):
+def node(*arguments, text=None):
     done = subprocess.run(
-        ["node", *map(str, arguments)], input=given, capture_output=True, encoding="utf-8"
+        ["node", *map(str, arguments)], input=text, capture_output=True, encoding="utf-8"
     )
     return done.returncode, done.stdout, done.stderr
 
@@ -141,11 +141,11 @@ def test_tokenizer_matches_python(web, tmp_path):
     ]
     texts = LINES + HOSTILE + mixed
     rows = [[draw.randrange(3, 60) for _ in range(draw.randint(0, 15))] for _ in range(100)]
-    given = json.dumps(
+    text = json.dumps(
         {"models": list(map(str, files)), "texts": texts, "rows": [[*row, 2, 7] for row in rows]}
     )
     status, out, error = node(
-        "--input-type=module", "-e", TOKENIZE, web / "tokenizer.mjs", given=given
+        "--input-type=module", "-e", TOKENIZE, web / "tokenizer.mjs", text=text
     )
     assert (status, error) == (0, "")
     for name, processor, actual in zip(TOKENIZERS, processors, json.loads(out), strict=True):
@@ -161,7 +161,7 @@ def test_program_matches_python(web, translator):
         "--json",
         "--n-best",
         2,
-        given="".join(f"{text}\n" for text in texts),
+        text="".join(f"{text}\n" for text in texts),
     )
     assert (status, error) == (0, "")
     actual = [json.loads(line) for line in out.splitlines()]
@@ -250,9 +250,9 @@ def test_module_refuses_like_python(web):
     for (const [text, settings] of tried) await translator.translate(text, settings).catch(refused);
     console.log((await translator.translate("seven")).text);
     """
-    given = json.dumps([tried[:2] for tried in REFUSED])
+    text = json.dumps([tried[:2] for tried in REFUSED])
     status, out, error = node(
-        "--input-type=module", "-e", code, (web / "translate.mjs").as_uri(), given=given
+        "--input-type=module", "-e", code, (web / "translate.mjs").as_uri(), text=text
     )
     assert (status, error) == (0, "")
     assert out.splitlines() == [*(message for *_, message in REFUSED), "sieben"]
@@ -287,9 +287,9 @@ TEXTS = {
 @pytest.fixture(scope="module")
 def in_node(web, translator):
     """The result of each of TEXTS in Node and in Python, with two hypotheses."""
-    given = json.dumps([[text, {"n_best": 2}] for text in TEXTS.values()])
+    text = json.dumps([[text, {"n_best": 2}] for text in TEXTS.values()])
     url = (web / "translate.mjs").as_uri()
-    status, out, error = node("--input-type=module", "-e", TRANSLATE, url, given=given)
+    status, out, error = node("--input-type=module", "-e", TRANSLATE, url, text=text)
     assert (status, error) == (0, "")
     expected = translator.translate(list(TEXTS.values()), n_best=2)
     return dict(zip(TEXTS, zip(json.loads(out), expected, strict=True), strict=True))
@@ -372,7 +372,7 @@ def test_sentences_end_at_their_marks(web):
     texts = [[language, " ".join(sentences)] for language, sentences in SENTENCES.values()]
     texts.append(["ja", "今日は。いい天気！"])
     url = (web / "sentences.mjs").as_uri()
-    status, out, error = node("--input-type=module", "-e", SPLIT, url, given=json.dumps(texts))
+    status, out, error = node("--input-type=module", "-e", SPLIT, url, text=json.dumps(texts))
     assert (status, error) == (0, "")
     *results, japanese = json.loads(out)
     for name, (_, sentences), result in zip(SENTENCES, SENTENCES.values(), results, strict=True):
