@@ -13,6 +13,8 @@ from typing import NamedTuple
 
 import pytest
 
+from tfk_transformer.export.runtime.opening import load
+
 # An ONNX file is served without TensorFlow: importing it fails in these processes.
 WITHOUT_TENSORFLOW = """
 import sys
@@ -118,6 +120,12 @@ class Server:
         for number in signals:
             self.process.send_signal(number)
         return self.process.wait(60)
+
+
+@pytest.fixture(scope="session")
+def local_model(exported):
+    """The exported model, opened in this process to compare with."""
+    return load(exported / "translate.onnx")
 
 
 @pytest.fixture(scope="module")

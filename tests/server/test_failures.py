@@ -3,6 +3,8 @@
 import asyncio
 import json
 
+import pytest
+
 from tfk_transformer.apps.server.protocols.open_inference import open_inference_routes
 from tfk_transformer.apps.server.running import application
 from tfk_transformer.apps.server.served_model import ServedModel
@@ -66,10 +68,13 @@ def test_model_named_stats_has_metadata_instead_of_statistics():
     assert [route.name for route in routes if route.path == "/v2/models/stats"] == ["metadata"]
 
 
-def test_saved_model_scores_long_text_nan(exported):
+@pytest.mark.parametrize(
+    "name", ["translate.onnx", pytest.param("saved_model", marks=pytest.mark.long)]
+)
+def test_long_text_has_score_nan(exported, name):
     settings = ServerSettings(name="numbers", split_sentences=False)
     request = {"inputs": {"text": ["seven", "one " * 500]}}
-    model = load(exported / "saved_model")
+    model = load(exported / name)
     status, content = answer_of(model, settings, "/v1/models/numbers:predict", request)
     assert status == 200
     assert content["outputs"]["translation"] == ["sieben", ""]

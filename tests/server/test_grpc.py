@@ -89,7 +89,7 @@ def predict(server):
     return service(server).Predict
 
 
-def test_documented_grpc_client_works(server, translator):
+def test_documented_grpc_client_works(server, local_model):
     (code,) = [
         block
         for block in re.findall(r"```python\n(.*?)```", GUIDE.read_text(), re.DOTALL)
@@ -97,7 +97,7 @@ def test_documented_grpc_client_works(server, translator):
     ]
     values = {}
     exec(code.replace("localhost:8500", server.lines()[0]["grpc"]), values)
-    expected = translator.translate(TEXTS, n_best=2)
+    expected = local_model.translate(TEXTS, n_best=2)
     assert values["translations"] == [[h.text for h in t.hypotheses] for t in expected]
     np.testing.assert_allclose(
         values["scores"], [[h.score for h in t.hypotheses] for t in expected], atol=1e-4

@@ -78,11 +78,11 @@ def test_frontend_settings_need_no_key(server, published):
     assert settings["apiKeys"] is settings["keyRequired"] is True
 
 
-def test_mastodon_posts_keep_markup(server, translator):
+def test_mastodon_posts_keep_markup(server, local_model):
     texts = [POST, "<p>seven</p><p>forty-two &amp; seven</p>", ""]
     body = {"q": texts, "source": "auto", "target": "de", "format": "html", "api_key": None}
     answer = server.send("/translate", body, headers=MASTODON)
-    expected = [translator.translate_document(text, "html").text for text in texts]
+    expected = [local_model.translate_document(text, "html").text for text in texts]
     assert answer.content["translatedText"] == expected
     assert '<a href="https://pages.example/@a" class="u-url">' in expected[0]
     detected = {"confidence": 100, "language": "en"}

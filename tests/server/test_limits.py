@@ -204,8 +204,8 @@ def test_text_limits_give_422(small, path, body, message):
     assert re.fullmatch(message, error_of(answer)), answer.content
 
 
-def test_server_settings_are_defaults(small, translator):
-    (expected,) = translator.translate(["seven"], n_best=2, beam_size=3)
+def test_server_settings_are_defaults(small, local_model):
+    (expected,) = local_model.translate(["seven"], n_best=2, beam_size=3)
     outputs = small.send(
         PREDICT, {"signature_name": "translate", "inputs": {"text": ["seven"]}}
     ).content["outputs"]

@@ -29,13 +29,13 @@ def unsplit_server(serve):
     return serve("--no-split-sentences", *languages, "--drain-delay", 0)
 
 
-def test_documented_requests_work(any_server, translator):
+def test_documented_requests_work(any_server, local_model):
     blocks = re.findall(r"```json\n(.*?)```", GUIDE, re.DOTALL)[:4]
     # The most that this model writes.
     blocks = [block.replace('"max_length": 256', '"max_length": 32') for block in blocks]
     columns, rows, settings, score = [any_server.send(PREDICT, block) for block in blocks]
     assert {answer.status for answer in (columns, rows, settings, score)} == {200}
-    expected = translator.translate(["forty-two", "seven"], n_best=2)
+    expected = local_model.translate(["forty-two", "seven"], n_best=2)
     outputs = columns.content["outputs"]
     assert outputs["translation"] == [t.text for t in expected] == ["zweiundvierzig", "sieben"]
     assert outputs["score"] == pytest.approx([t.score for t in expected], abs=1e-4)
@@ -48,7 +48,7 @@ def test_documented_requests_work(any_server, translator):
     assert hypotheses["scores"] == [
         pytest.approx([h.score for h in t.hypotheses], abs=1e-4) for t in expected
     ]
-    (pair,) = translator.score_tokens(["forty-two"], ["zweiundvierzig"])
+    (pair,) = local_model.score_tokens(["forty-two"], ["zweiundvierzig"])
     scored = score.content["outputs"]
     assert scored["log_probability"] == [pytest.approx(pair.log_probability, abs=1e-4)]
     assert scored["tokens"] == [pair.tokens]
@@ -125,12 +125,12 @@ def test_rows_may_name_their_inputs(server):
     )
 
 
-def test_optional_settings_and_prefix(server, translator):
+def test_optional_settings_and_prefix(server, local_model):
     inputs = {"text": ["seven", "forty-two"], "prefix": ["neun"], "beam_size": 2}
     outputs = server.send(PREDICT, {"signature_name": "translate", "inputs": inputs}).content[
         "outputs"
     ]
-    expected = translator.translate(["seven", "forty-two"], prefixes=["neun", "neun"], beam_size=2)
+    expected = local_model.translate(["seven", "forty-two"], prefixes=["neun", "neun"], beam_size=2)
     assert outputs["translations"] == [[t.text] for t in expected]
     inputs |= {"prefix": ["", "neun"]}
     outputs = server.send(PREDICT, {"signature_name": "translate", "inputs": inputs}).content[
@@ -186,7 +186,7 @@ def test_tensorflow_serving_metadata(server, serve, exported):
     )
 
 
-def test_libretranslate_translates(server, translator):
+def test_libretranslate_translates(server, local_model):
     languages = {"source": "en", "target": "de"}
     assert server.send("/translate", {"q": "seven", **languages, "format": "text"}).content == {
         "translatedText": "sieben"
@@ -202,7 +202,7 @@ def test_libretranslate_translates(server, translator):
     assert server.send("/translate", "q=forty-two&source=en&target=de", headers=form).content == {
         "translatedText": "zweiundvierzig"
     }
-    expected = [h.text for h in translator.translate(["seven"], n_best=3)[0].hypotheses]
+    expected = [h.text for h in local_model.translate(["seven"], n_best=3)[0].hypotheses]
     answer = server.send("/translate", {"q": "seven", **languages, "alternatives": 2})
     assert answer.content == {"translatedText": expected[0], "alternatives": expected[1:]}
     assert server.send("/languages").content == [
@@ -251,7 +251,7 @@ def test_open_inference_describes_model(server):
     ]
 
 
-def test_open_inference_translates(server, translator):
+def test_open_inference_translates(server, local_model):
     tensor = {"name": "text", "shape": [2], "datatype": "BYTES", "data": ["forty-two", "seven"]}
     answer = server.send("/v2/models/numbers/infer", {"id": "7", "inputs": [tensor]}).content
     assert (answer["model_name"], answer["model_version"], answer["id"]) == ("numbers", "1", "7")
@@ -270,7 +270,7 @@ def test_open_inference_translates(server, translator):
         "parameters": {"n_best": 2, "beam_size": 3},
     }
     (text,) = server.send("/v2/models/numbers/infer", request).content["outputs"]
-    expected = translator.translate(["forty-two", "seven"], n_best=2, beam_size=3)
+    expected = local_model.translate(["forty-two", "seven"], n_best=2, beam_size=3)
     assert text["shape"] == [2, 2]
     assert text["data"] == [h.text for t in expected for h in t.hypotheses]
 
@@ -311,7 +311,7 @@ def test_open_inference_errors(server, change, message):
     assert re.fullmatch(message, answer.content["error"]), answer.content
 
 
-def test_a_text_is_streamed_as_events(any_server, translator):
+def test_a_text_is_streamed_as_events(any_server, local_model):
     text = "one hundred ninety-nine"
     answer = any_server.send("/v2/models/numbers/generate_stream", {"text_input": text})
     assert answer.headers["content-type"].startswith("text/event-stream")
@@ -321,7 +321,7 @@ def test_a_text_is_streamed_as_events(any_server, translator):
     parts = [json.loads(event.removeprefix("data: ")) for event in events]
     assert len(parts) > 1
     assert {part["model_name"] for part in parts} == {"numbers"}
-    (expected,) = translator.translate([text], beam_size=1)
+    (expected,) = local_model.translate([text], beam_size=1)
     assert "".join(part["text_output"] for part in parts) == expected.text
     assert (
         any_server.send("/v2/models/numbers/generate", {"text_input": "seven"}).content[

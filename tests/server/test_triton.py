@@ -80,7 +80,7 @@ def outputs_of(answer):
     return outputs
 
 
-def test_default_call_of_tritonclient(server, translator):
+def test_default_call_of_tritonclient(server, local_model):
     # The bytes of tritonclient 2.73 for `infer("numbers", [text])`.
     body = (
         b'{"inputs":[{"name":"text","shape":[2],"datatype":"BYTES","parameters":'
@@ -97,7 +97,7 @@ def test_default_call_of_tritonclient(server, translator):
         "parameters": {"binary_data_size": 28},
         "data": ["zweiundvierzig", "sieben"],
     }
-    expected = [translation.score for translation in translator.translate(TEXTS)]
+    expected = [translation.score for translation in local_model.translate(TEXTS)]
     assert score["data"] == pytest.approx(expected, abs=1e-4)
     assert (score["datatype"], score["parameters"]) == ("FP32", {"binary_data_size": 8})
 
@@ -145,11 +145,11 @@ def test_binary_prefix_after_json_text(server):
     assert outputs_of(swapped)[0]["data"] == [first, second]
 
 
-def test_binary_hypotheses_have_a_shape(server, translator):
+def test_binary_hypotheses_have_a_shape(server, local_model):
     settings = {"n_best": 2, "beam_size": 3, "binary_data_output": True}
     request = request_of(*TEXTS, parameters=settings)
     text, score = outputs_of(infer(server, request, packed(*TEXTS)))
-    expected = translator.translate(TEXTS, n_best=2, beam_size=3)
+    expected = local_model.translate(TEXTS, n_best=2, beam_size=3)
     assert text["data"] == [h.text for t in expected for h in t.hypotheses]
     assert text["shape"] == score["shape"] == [2, 2]
     assert infer(server, request_of(), b"").content["outputs"][0]["data"] == []
