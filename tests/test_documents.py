@@ -399,20 +399,21 @@ MODELS = {
 }
 
 
-def named_files(text: str, translator) -> dict[str, Path]:
-    """Return the models that the text of a block names, by name."""
-    files = {
-        name: made_once(f"pages/{name}", write) for name, write in MODELS.items() if name in text
+def named_files(block: Block, translator) -> dict[str, Path]:
+    """Return the models that a block names and does not write, by name."""
+    text = shortened(block)
+    writers = {**MODELS, "numbers.keras": translator.model.save}
+    parts = {
+        "ctranslate2-de-en": lambda: made_once("pages/argos", write_argos),
+        "de_en.argosmodel": lambda: made_once("pages/argos", write_argos),
+        "languages": classifier_folder,
+        "languages-files": classifier_folder,
     }
-    for name in ("ctranslate2-de-en", "de_en.argosmodel"):
-        if name in text:
-            files[name] = made_once("pages/argos", write_argos) / name
-    for name in ("languages", "languages-files"):
-        if name in text:
-            files[name] = classifier_folder() / name
-    if "numbers.keras" in text:
-        files["numbers.keras"] = made_once("pages/numbers.keras", translator.model.save)
-    return files
+    needed = {name for name in {*writers, *parts} - block.made if name in text}
+    return {
+        name: made_once(f"pages/{name}", writers[name]) if name in writers else parts[name]() / name
+        for name in needed
+    }
 
 
 @pytest.fixture(scope="module")
@@ -517,7 +518,7 @@ def test_each_reason_fits_one_block():
 @pytest.mark.parametrize("block", cases())
 def test_a_code_block_runs(block, prepared, translator, commands, tmp_path):
     files = {path.name: path for path in prepared.iterdir()}
-    for name, path in (files | named_files(shortened(block), translator)).items():
+    for name, path in (files | named_files(block, translator)).items():
         if name not in block.made:
             (tmp_path / name).symlink_to(path)
     output = run(block, tmp_path, commands)

@@ -10,6 +10,8 @@ import pytest
 from number_files import number_files_spec, write_number_files
 from run_wide import made_once
 
+# A bundle of one layer, and its ONNX file.
+SAVED = Path(__file__).parents[1] / "saved_files"
 WITHOUT = Path(__file__).parents[2] / "benchmarks" / "without.py"
 SIZES = {"model_dim": 16, "ff_dim": 16, "num_heads": 2}
 SMALL = {"validation_data": None, "options": {**SIZES, "encoder_layers": 1, "decoder_layers": 1}}
@@ -28,7 +30,7 @@ print(_pywrap_util_port.IsMklEnabled())
 
 # Four searches are traced, two of them of an ensemble, and a training.
 @pytest.mark.long
-def test_distill_command_trains_student(run, bundle, exported, recipe, tmp_path):
+def test_distill_command_trains_student(run, recipe, tmp_path):
     options = [
         "--recipe",
         tmp_path / "mine.toml",
@@ -46,11 +48,15 @@ def test_distill_command_trains_student(run, bundle, exported, recipe, tmp_path)
     )
     short = recipe.replace(data=few, validation_data=None, options={"encoder_layers": 1})
     (tmp_path / "mine.toml").write_text(short.to_toml())
-    status, out, error = run("ensemble", bundle, bundle, "--out", tmp_path / "both")
-    assert (status, out, error) == (0, f"bundle: {tmp_path / 'both'}\n", "")
-    assert run("translate", tmp_path / "both", "seven") == run("translate", bundle, "seven")
     status, out, error = run(
-        "distill", exported / "translate.onnx", tmp_path / "both", *options, "--beam-size", 2
+        "ensemble", SAVED / "bundle", SAVED / "bundle", "--out", tmp_path / "both"
+    )
+    assert (status, out, error) == (0, f"bundle: {tmp_path / 'both'}\n", "")
+    assert run("translate", tmp_path / "both", "seven") == run(
+        "translate", SAVED / "bundle", "seven"
+    )
+    status, out, error = run(
+        "distill", SAVED / "translate.onnx", tmp_path / "both", *options, "--beam-size", 2
     )
     assert (status, error) == (0, "")
     assert "teachers: 20 pairs are translated" in out
@@ -101,16 +107,18 @@ def test_train_json_is_one_object(run, recipe, tmp_path):
 
 
 @pytest.mark.long  # a training
-def test_json_results_are_one_object(run, bundle, exported, recipe, tmp_path):
+def test_json_results_are_one_object(run, recipe, tmp_path):
     (tmp_path / "mine.toml").write_text(recipe.replace(epochs=1, **SMALL).to_toml())
     student = ["--recipe", tmp_path / "mine.toml", "--out", tmp_path / "student", "--beam-size", 1]
-    status, out, error = run("distill", exported / "translate.onnx", *student, "--json", "--quiet")
+    status, out, error = run("distill", SAVED / "translate.onnx", *student, "--json", "--quiet")
     assert (status, error) == (0, "")
     assert json.loads(out)["bundle"] == str(tmp_path / "student")
-    status, out, error = run("ensemble", bundle, bundle, "--out", tmp_path / "both", "--json")
+    status, out, error = run(
+        "ensemble", SAVED / "bundle", SAVED / "bundle", "--out", tmp_path / "both", "--json"
+    )
     assert (status, json.loads(out), error) == (
         0,
-        {"bundle": str(tmp_path / "both"), "members": [str(bundle)] * 2},
+        {"bundle": str(tmp_path / "both"), "members": [str(SAVED / "bundle")] * 2},
         "",
     )
 

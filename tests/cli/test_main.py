@@ -424,6 +424,8 @@ def test_stopped_training_resumes(recipe, tmp_path, stop):
         "--preset",
         "tiny",
     ]
+    sizes = ("model_dim=16", "ff_dim=16", "num_heads=2", "encoder_layers=1", "decoder_layers=1")
+    command += [part for size in sizes for part in ("--option", size)]
     command += [
         "--no-towers",
         "--vocab-size",

@@ -2,6 +2,7 @@
 
 import json
 import re
+from pathlib import Path
 
 import pytest
 from number_files import PARAGRAPH, TRANSLATED_PARAGRAPH
@@ -106,7 +107,8 @@ def test_json_training_prints_epochs(recipe, tmp_path):
 
 
 @pytest.mark.long  # a search with two models
-def test_ensemble_shows_its_steps(bundle, tmp_path):
+def test_ensemble_shows_its_steps(tmp_path):
+    bundle = Path(__file__).parents[1] / "saved_files" / "bundle"
     status, seen = Terminal(
         "ensemble", bundle, bundle, "--out", tmp_path / "both", "--verbose"
     ).end()
