@@ -251,7 +251,6 @@ LONG = [
     ("docs/scaling.md", "DataParallel", "JAX compiles a step for each shape of batches"),
     ("docs/scaling.md", "import ray", "starts a cluster of Ray, whose processes are not counted"),
     ("docs/streaming.md", "import onnxruntime\n", "opens four files, as docs/exports.md opens one"),
-    ("docs/streaming.md", "import tfk_transformer as tfk", "searches, as the command before it"),
     ("docs/seeds.md", "--preset from_zero", "trains"),
     ("docs/seeds.md", "--out sums5", "trains, and evaluates"),
     ("docs/serving.md", "--serving models", "exports a SavedModel, which is loaded and compared"),
