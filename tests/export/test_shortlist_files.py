@@ -208,6 +208,8 @@ def test_searchless_formats_are_refused(translator, recipe, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+# An export in each format that a shortlist allows.
+@pytest.mark.long
 def test_export_keeps_shortlist(tokenizer, tmp_path):
     translator = with_shortlist(of_transformer(tokenizer), a_shortlist())
     with pytest.raises(

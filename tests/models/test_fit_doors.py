@@ -329,6 +329,8 @@ def test_fit_continues_with_next_epochs(pairs, tokenizer):
     assert order.epochs == [0, 1, 2, 3, 5]
 
 
+# Three trainings; test_fit_continues_with_next_epochs has the order without a restart.
+@pytest.mark.long
 def test_backup_restores_order_of_batches(pairs, tokenizer, tmp_path):
     batches = batches_of(pairs, tokenizer)
     whole = transformer(tokenizer).fit(batches, epochs=4, verbose=0).history["loss"]

@@ -80,6 +80,8 @@ def test_gpu_capability_is_parsed(capability, major):
     assert precision._major(capability) == major
 
 
+# Two trainings, with a traced step each.
+@pytest.mark.long
 def test_training_can_change_machines(machine, recipe, tmp_path):
     policies = []
 

@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 BENCHMARK = Path(__file__).parents[2] / "benchmarks" / "streaming.py"
 PAIRS, BUFFER = 60_000, 8_192
 ALL_IDS = 2 * PAIRS * 30 * 4 / 2**20  # MB, of about 30 tokens a side
@@ -25,6 +27,8 @@ def peaks(process):
     return {int(count): float(memory) for count, memory, _ in map(str.split, lines)}
 
 
+# Reads all pairs three times, in three processes.
+@pytest.mark.long
 def test_memory_is_constant_in_pairs(tmp_path):
     assert ALL_IDS > 2 * SLACK
     texts, written = start("texts", tmp_path / "cache"), start("write cache", tmp_path / "cache")

@@ -342,6 +342,8 @@ def test_signal_stops_both_processes(start):
     assert len(json.loads((run.out / "history.json").read_text())["loss"]) >= SENT_AFTER
 
 
+# Two processes import JAX.
+@pytest.mark.long
 @needs_jax
 def test_different_recipes_are_refused(start):
     run = start("different", processes=2, last=("--learning-rate", "1e-3"))

@@ -12,9 +12,11 @@ import json
 import os
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
+from run_wide import made_once
 
 from tfk_transformer.config.presets import PRESETS
 
@@ -40,8 +42,11 @@ def dtype(request):
 
 
 @pytest.fixture(scope="module")
-def lowered(dtype, tmp_path_factory):
-    file = tmp_path_factory.mktemp("lowered") / "facts.json"
+def lowered(dtype):
+    return json.loads(made_once(f"lowered/{dtype}.json", partial(lower, dtype)).read_text())
+
+
+def lower(dtype, file):
     run = subprocess.run(
         [sys.executable, SCRIPT, file, dtype],
         capture_output=True,
@@ -49,7 +54,6 @@ def lowered(dtype, tmp_path_factory):
         env={**os.environ, "KERAS_BACKEND": "jax"},
     )
     assert run.returncode == 0, run.stderr[-4000:]
-    return json.loads(file.read_text())
 
 
 def is_matrix(shape):

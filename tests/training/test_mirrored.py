@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from forked_programs import run_program
 from number_files import write_number_files
+from run_wide import made_once
 
 TRAINING = """
 import json, sys
@@ -54,13 +55,20 @@ for source in ids, floats:
 
 
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory):
-    """A folder with the weights and bundles of a training on one device, and on two."""
-    folder = tmp_path_factory.mktemp("mirrored")
+def trained():
+    """A folder with the weights and bundles of a training on one device, and on two; and the output
+    of the program.
+    """
+    folder = made_once("mirrored", train)
+    return folder, (folder / "output.txt").read_text()
+
+
+def train(folder):
+    folder.mkdir()
     data = write_number_files(folder, range(60))
     done = run_program([sys.executable, "-c", TRAINING, str(folder), data])
     assert done.returncode == 0, done.stderr[-2000:]
-    return folder, done.stdout
+    (folder / "output.txt").write_text(done.stdout)
 
 
 def test_devices_give_same_weights(trained):

@@ -286,6 +286,8 @@ class Fills(keras.callbacks.Callback):
                 pass
 
 
+# Trains until the disk is full, and again; test_nan_loss_keeps_last_bundle is its short case.
+@pytest.mark.long
 @pytest.mark.usefixtures("eager_steps")
 def test_full_disk_keeps_last_bundle(small, small_disk, monkeypatch):
     monkeypatch.setattr(trainer, "WRITE_EVERY", 0.0)
