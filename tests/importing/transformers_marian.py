@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from id_rows import padded, until_end
+from id_rows import hypotheses_of, padded
 from marian_case import MarianCase
 from marian_folder import TAGS, sentences
 from random_translators import of_transformer
@@ -80,16 +80,7 @@ class MarianPair(MarianCase):
                 **options,
                 **settings,
             )
-        rows = np.array_split(actual.sequences.numpy()[:, 1:], len(texts))
-        scores = (
-            actual.sequences_scores.numpy().reshape(len(texts), -1)
-            if actual.get("sequences_scores") is not None
-            else rows
-        )
-        return [
-            ([until_end(row.tolist(), self.end) for row in some], these)
-            for some, these in zip(rows, scores, strict=True)
-        ]
+        return hypotheses_of(actual, texts, 1, self.end)
 
     def ours(self, texts, **settings):
         limits = {"max_length": LONGEST, "max_length_factor": 1000}

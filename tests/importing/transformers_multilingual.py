@@ -4,7 +4,7 @@ import json
 
 import numpy as np
 import pytest
-from id_rows import padded, until_end
+from id_rows import hypotheses_of, padded
 from multilingual_case import MultilingualCase
 from multilingual_folder import (
     MODEL,
@@ -182,16 +182,7 @@ class MultilingualPair(MultilingualCase):
                 **{**options, **self.shortest[0], **settings},
             )
         assert (actual.sequences[:, :count].numpy() == self.started).all()
-        rows = np.array_split(actual.sequences.numpy()[:, count:], len(texts))
-        scores = (
-            actual.sequences_scores.numpy().reshape(len(texts), -1)
-            if actual.get("sequences_scores") is not None
-            else rows
-        )
-        return [
-            ([until_end(row.tolist(), self.end) for row in some], these)
-            for some, these in zip(rows, scores, strict=True)
-        ]
+        return hypotheses_of(actual, texts, count, self.end)
 
     def ours(self, texts, **settings):
         limits = {"max_length": LONGEST, "max_length_factor": 1000, **self.shortest[1]}
