@@ -65,7 +65,7 @@ def test_preset_formats_agree(preset, tokenizer, tmp_path, monkeypatch):
     monkeypatch.setattr(parity, "PROBES", 12)
     translator = random_translator(preset, tokenizer)
     expected = translator.translate(translator.probes, max_length=20)
-    assert len({translation.text for translation in expected}) > 5
+    assert len({translation.text for translation in expected}) > 3
     # Refuses to write unless every id is the model's.
     figures = export(translator, tmp_path / "export")
     assert figures["ids"] == "equal"
