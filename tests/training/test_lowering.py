@@ -20,14 +20,17 @@ from run_wide import made_once
 
 from tfk_transformer.config.presets import PRESETS
 
-pytestmark = pytest.mark.skipif(
-    importlib.util.find_spec("jax") is None, reason="JAX is not installed: pip install -e .[jax]"
-)
+pytestmark = [
+    pytest.mark.skipif(
+        importlib.util.find_spec("jax") is None,
+        reason="JAX is not installed: pip install -e .[jax]",
+    ),
+    pytest.mark.long,  # lowers every step for two devices
+]
 SCRIPT = Path(__file__).parent / "lowered_steps.py"
 MODELS = [*(f"{preset} encoder_decoder" for preset in PRESETS), "small decoder", "small encoder"]
 STEPS = [f"{model} {kind}" for model in MODELS for kind in ("train", "forward")]
-# Each lowers all steps once more.
-DTYPES = ["mixed_bfloat16", pytest.param("float32", marks=pytest.mark.long)]
+DTYPES = ["mixed_bfloat16", "float32"]
 # Lengths in the script.
 ATTENTIONS = {
     "encoder_decoder": ("11x11", "13x13", "13x11"),

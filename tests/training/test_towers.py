@@ -132,7 +132,9 @@ def test_towers_take_small_batches(plain, parted):
     assert_same_weights(weights, other_weights)
 
 
-@pytest.mark.parametrize("towers", [2, pytest.param(3, marks=pytest.mark.long)])  # traces a step
+# Traces three steps; test_towers_learn_same_weights has the other rows.
+@pytest.mark.long
+@pytest.mark.parametrize("towers", [2, 3])
 def test_towers_keep_row_pairs(plain_pairs, towers):
     weights, figures = plain_pairs
     other_weights, others = fitted(towers, pairs_of_rows(), consistency=20.0)

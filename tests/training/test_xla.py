@@ -84,13 +84,11 @@ def test_training_step_is_one_program(architecture, dtype):
     assert re.findall(r" (?:custom-call|infeed|outfeed|send|recv)\(.*", program) == []
 
 
+# XLA compiles a step; test_training_step_is_one_program is the short case.
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("architecture", "dtype", "tolerance"),
-    [
-        ("decoder", "float32", 1e-4),
-        # XLA compiles both stacks.
-        pytest.param("encoder_decoder", "mixed_bfloat16", 2e-2, marks=pytest.mark.long),
-    ],
+    [("decoder", "float32", 1e-4), ("encoder_decoder", "mixed_bfloat16", 2e-2)],
 )
 def test_fit_learns_the_same_under_xla(architecture, dtype, tolerance):
     logs = []
