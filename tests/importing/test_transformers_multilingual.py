@@ -92,7 +92,7 @@ def test_beam_equals_transformers(pair, count):
     # A few hypotheses are so probable that their scores are near 0.
     np.testing.assert_allclose(*scores, rtol=1e-5, atol=1e-5)
     # Hypotheses that are this close may change places, or one may take the last place of another.
-    assert same >= 0.97 * len(texts)
+    assert same >= 0.98 * len(texts)
 
 
 def written_otherwise(text, family):
