@@ -44,7 +44,6 @@ pytestmark = [
     pytest.mark.filterwarnings("default::UserWarning:ctranslate2", "default::UserWarning:torch"),
     pytest.mark.usefixtures("few_probes"),
 ]
-FEW = 12  # probe texts of `few_probes`
 MANY = 100
 SIZES = {
     "model_dim": 18,
@@ -389,9 +388,7 @@ def written(few_probes, tmp_path_factory):
         "--format",
         "huggingface",
     ]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(parity, "PROBES", MANY)
-        done = CliRunner().invoke(main.app, arguments)
+    done = CliRunner().invoke(main.app, arguments)
     assert done.exit_code == 0, done.output
     return translator, done.output.splitlines(), folder / "out"
 
@@ -490,7 +487,7 @@ def test_inspect_describes_both_folders(written, tmp_path):
             "ctranslate2",
             "write_ctranslate2",
             (
-                "CTranslate2: expected the model's translations of at least 99% of 12 probe "
+                "CTranslate2: expected the model's translations of at least 99% of 100 probe "
                 "sentences in greedy"
             ),
         ),
@@ -498,7 +495,7 @@ def test_inspect_describes_both_folders(written, tmp_path):
             "huggingface",
             "write_marian",
             (
-                "MarianMT: expected the model's log-probabilities of the tokens of 13 probe "
+                "MarianMT: expected the model's log-probabilities of the tokens of 101 probe "
                 "translations, got differences of up to"
             ),
             marks=pytest.mark.long,  # an export each
