@@ -261,7 +261,41 @@ def test_replaced_folder_is_never_missing(folder, replacing):
         assert os.path.lexists(folder)
 
 
-def test_replaced_folder_is_read_unmixed(folder, replacing):
+def test_folder_replaced_during_a_read_is_read_again(folder):
+    reads = []
+
+    def read():
+        first = (folder / "a").read_text()
+        if not reads:
+            with atomic_write(folder) as new:
+                new.mkdir()
+                (new / "a").write_text("new a")
+                (new / "b").write_text("new b")
+        reads.append((first, (folder / "b").read_text()))
+        return reads[-1]
+
+    assert read_unchanged(folder, read) == ("new a", "new b")
+    assert reads == [("old a", "new b"), ("new a", "new b")]
+
+
+def test_folder_replaced_during_each_read_is_refused(file, monkeypatch):
+    monkeypatch.setattr(module, "MOST_READS", 3)
+    reads = []
+
+    def read():
+        reads.append(file.read_text())
+        replace_text(file, f"{len(reads)}")
+
+    message = (
+        f"path: expected a folder that stays while it is read, got {file}, which was replaced "
+        "during each of 3 reads; replace it less often."
+    )
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
+        read_unchanged(file, read)
+    assert reads == ["old", "1", "2"]
+
+
+def test_reads_never_mix_two_folders(folder, replacing):
     def read():
         first = (folder / "a").read_text()
         time.sleep(0.0005)
