@@ -80,7 +80,7 @@ def test_bad_pairs_are_refused(models, kind):
         models[kind].score(["one", "two"], ["eins", "zwei " * 99])
 
 
-def test_score_ids_refuses_bad_shapes(models, exported):
+def test_score_ids_refuses_bad_shapes(models):
     scorer = models["score.onnx"]
     with pytest.raises(
         ValueError, match=r"expected shapes \(N, S\) and \(N, T\), got \(1, 2\) and \(2, 2\)"
@@ -90,11 +90,18 @@ def test_score_ids_refuses_bad_shapes(models, exported):
         ValueError, match=r"expected shapes \(N, S\) and \(N, T\), got \(2,\) and \(1, 2\)"
     ):
         scorer.score_ids([4, 2], [[4, 2]])
-    long = np.full((1, 33), 5)
+
+
+def test_unusable_ids_score_nan(models):
+    """Rows that are too long, and ids outside the vocabulary."""
+    scorer, long = models["score.onnx"], np.full((1, 33), 5)
     assert np.isnan(scorer.score_ids(long, [[4, 2]])[1]).all()
     assert np.isnan(scorer.score_ids([[4, 2]], long)[0]).all()
     for wrong in ([[4, 999, 2]], [[4, 2, 999]], [[-4, 2, 0]]):
         assert np.isnan(scorer.score_ids([[4, 2]], wrong)[1]).all()
+
+
+def test_file_that_does_not_score_is_refused(exported):
     with pytest.raises(
         ValueError,
         match=(

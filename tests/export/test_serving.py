@@ -269,8 +269,9 @@ def test_guide_saved_model_cli_runs(exported, tmp_path):
     commands = [shlex.split(line) for line in block.replace("\\\n", "").splitlines()]
     (tmp_path / "numbers-files").symlink_to(exported)
     outputs = []
-    for command in commands:
-        done = run_program([sys.executable, *command[1:]], cwd=tmp_path)
+    for program, *arguments in commands:
+        assert program == "python"
+        done = run_program([sys.executable, *arguments], cwd=tmp_path)
         assert done.returncode == 0, done.stderr
         outputs.append(done.stdout)
     shown, run = outputs

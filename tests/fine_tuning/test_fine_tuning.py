@@ -49,7 +49,7 @@ def loss_of(translator, pairs=60):
 @pytest.mark.parametrize("towers", [1, pytest.param(2, marks=pytest.mark.long)])  # a training each
 def test_frozen_weights_do_not_change(tmp_path, towers):
     """With smoothing, decay, both kinds of averages, and weights that must not change by a bit."""
-    start, said, out = imported(tmp_path, num_beams=5, max_length=9), [], tmp_path / "out"
+    start, lines, out = imported(tmp_path, num_beams=5, max_length=9), [], tmp_path / "out"
     recipe = Recipe(
         data=write_pairs(tmp_path),
         start=str(start),
@@ -66,7 +66,7 @@ def test_frozen_weights_do_not_change(tmp_path, towers):
         search={"length_penalty": 0.5},
     )
     first = load_start(recipe, out, resume=False)
-    Training(first.adopt(recipe), out, False, said.append, None, Team(), towers, first).run()
+    Training(first.adopt(recipe), out, False, lines.append, None, Team(), towers, first).run()
     before, after = (Translator.load(path) for path in (start, out))
     assert loss_of(after) < loss_of(before) - 1
     losses = json.loads((out / "history.json").read_text())["loss"]
@@ -85,22 +85,22 @@ def test_frozen_weights_do_not_change(tmp_path, towers):
     assert (before.search["beam_size"], before.search["max_length"]) == (5, 8)
     assert after.search == {**before.search, "length_penalty": 0.5}  # settings are inherited
     assert after.origin["family"] == "MarianMT"
-    assert said[0] == f"start: {start}"
+    assert lines[0] == f"start: {start}"
     sizes = [
         sum(int(np.prod(weight.shape)) for weight in some)
         for some in ([weights[name] for name in frozen], weights.values())
     ]
-    assert said[2] == (
+    assert lines[2] == (
         f"frozen: 25 of 44 weights, {sizes[0]:,} of {sizes[1]:,} parameters: encoder, "
         "decoder/layer_0/self_attention, "
         "output/bias, since some tokens are never predicted"
     )
-    assert not [line for line in said if line.startswith("note:")]
+    assert not [line for line in lines if line.startswith("note:")]
 
 
 @pytest.mark.long  # a training, and two searches
 def test_tiny_rate_keeps_translations(tmp_path):
-    """The sides have vocabularies of their own, and dropout is given anew."""
+    """The sides have separate vocabularies, and the recipe changes the dropout."""
     start, texts = imported(tmp_path, separate=True), sentences("source", 4, seed=4)
     recipe = Recipe(
         data=write_pairs(tmp_path),
@@ -122,7 +122,7 @@ def test_tiny_rate_keeps_translations(tmp_path):
 
 def test_default_rate_is_noted(tmp_path):
     """A bundle with its own recipe and new data."""
-    own, said = Recipe.read(OWN / "recipe.toml"), []
+    own, lines = Recipe.read(OWN / "recipe.toml"), []
     data = ",".join(str(OWN.parent / f"{language}.txt") for language in ("en", "de"))
     given = {
         name: getattr(own, name)
@@ -132,14 +132,14 @@ def test_default_rate_is_noted(tmp_path):
         **{**given, "data": f"files:{data}", "start": str(OWN), "epochs": 1},
         source_language="en",
     )
-    after = train(recipe, tmp_path / "out", say=said.append)
+    after = train(recipe, tmp_path / "out", say=lines.append)
     assert after.languages == ("en", None)
     assert [
         line
-        for line in said
+        for line in lines
         if line.startswith("note: the learning rate is 0.001, which suits new models")
     ]
-    assert not [line for line in said if line.startswith("frozen")]
+    assert not [line for line in lines if line.startswith("frozen")]
     assert not any(
         np.array_equal(one, other)
         for one, other in zip(
@@ -186,7 +186,9 @@ def test_a_language_model_continues(tmp_path):
     ]
 
 
-def test_classifier_refuses_new_labels(tmp_path):
+@pytest.fixture
+def classification(tmp_path):
+    """A recipe that starts from a classifier of 3 labels, and has texts with 2 of them."""
     sides = {side: sentences(side, 30) for side in ("source", "target")}
     tokenizer = SubwordTokenizer.train(sides["source"] + sides["target"], vocab_size=90)
     model = EncoderClassifier(
@@ -200,16 +202,22 @@ def test_classifier_refuses_new_labels(tmp_path):
     (tmp_path / "labels").write_text(
         "".join(f"{side}\n" for side, texts in sides.items() for _ in texts)
     )
-    recipe = Recipe(
+    return Recipe(
         data=f"files:{tmp_path / 'texts'},{tmp_path / 'labels'}",
         start=str(tmp_path / "start"),
         epochs=2,
         learning_rate=1e-2,
     )
-    after = train(recipe.replace(warmup_steps=1), tmp_path / "out", say=lambda line: None)
+
+
+def test_a_classifier_continues(classification, tmp_path):
+    after = train(classification.replace(warmup_steps=1), tmp_path / "out", say=lambda line: None)
     assert after.labels == ["other", "source", "target"]
     losses = json.loads((tmp_path / "out" / "history.json").read_text())["loss"]
     assert losses[-1] < losses[0]
+
+
+def test_classifier_refuses_new_labels(classification, tmp_path):
     (tmp_path / "labels").write_text((tmp_path / "labels").read_text().replace("target", "targets"))
     with pytest.raises(
         ValueError,
@@ -218,8 +226,8 @@ def test_classifier_refuses_new_labels(tmp_path):
             r"'target'"
         ),
     ):
-        train(recipe, tmp_path / "again", say=lambda line: None)
-    assert not (tmp_path / "again.training").exists()
+        train(classification, tmp_path / "out", say=lambda line: None)
+    assert not (tmp_path / "out.training").exists()
 
 
 @pytest.mark.long  # two trainings, and searches

@@ -1,4 +1,4 @@
-"""What a recipe may say beside a bundle to start from; nothing is trained here."""
+"""Options of a recipe that starts from a bundle, and those that contradict it, without training."""
 
 from pathlib import Path
 
@@ -155,12 +155,18 @@ def test_printed_recipe_fits(tmp_path):
     (tmp_path / "a.toml").write_text(done.output)
     recipe = Recipe.read(tmp_path / "a.toml")
     assert recipe == Recipe(data=DATA, start=str(OWN), freeze=("encoder", "b*"), max_length=24)
+
+
+def test_mismatch_of_an_option_is_named():
     done = CliRunner().invoke(
         app, ["train", "--from", str(OWN), "--data", DATA, "--vocab-size", "99", "--print-config"]
     )
     assert str(done.exception).startswith(
         f"start: expected values that fit the model in {OWN}, got vocab_size 99 for 60; "
     )
+
+
+def test_folder_without_a_bundle_is_refused(tmp_path):
     done = CliRunner().invoke(
         app, ["train", "--from", str(tmp_path), "--data", DATA, "--out", str(tmp_path / "out")]
     )

@@ -118,17 +118,23 @@ def test_the_sum_can_be_normalized():
     gamma, beta = inputs(2, D, seed=4)
     positions.set_weights([gamma, beta])
     total = x + reference(T, D)
-    centred = total - total.mean(axis=-1, keepdims=True)
-    expected = centred / np.sqrt((centred**2).mean(axis=-1, keepdims=True) + 1e-3) * gamma + beta
+    centered = total - total.mean(axis=-1, keepdims=True)
+    expected = centered / np.sqrt((centered**2).mean(axis=-1, keepdims=True) + 1e-3) * gamma + beta
     np.testing.assert_allclose(positions(x), expected, atol=1e-5)
     np.testing.assert_allclose(positions.at(x[:, 1:2], 1), expected[:, 1:2], atol=1e-5)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_prefix_extends_the_table(kind):
+    positions, x = Positions(kind, LONGEST, prefix=2), inputs(B, LONGEST + 2, D)
+    output = positions(x)
+    assert positions.table.shape == (LONGEST + 2, D)
+    np.testing.assert_allclose(output, x + np.array(positions.table), atol=1e-6)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_refusal_counts_no_prefix(kind):
     positions = Positions(kind, LONGEST, prefix=2)
-    assert tuple(positions(inputs(B, LONGEST + 2, D)).shape) == (B, LONGEST + 2, D)
-    assert positions.table.shape[0] == LONGEST + 2
     with pytest.raises(ValueError, match="expected at most max_length=11 tokens, got 12"):
         positions(inputs(B, LONGEST + 3, D))
 

@@ -94,12 +94,12 @@ def test_npx_runs_the_program(project):
     assert run(project, *command) == (0, "zweundvierzig\n", "")
 
 
-def test_package_is_described(project):
-    described = json.loads((project / "node_modules" / NAME / "package.json").read_text())
-    assert (described["name"], described["license"]) == (NAME, "Apache-2.0")
-    assert described["dependencies"] == {"onnxruntime-web": VERSIONS["onnxruntime-web"]}
-    # npm compares it with the origin of a release.
-    assert described["repository"]["url"] == f"git+{ADDRESS}.git"
+def test_package_has_metadata_and_licenses(project):
+    metadata = json.loads((project / "node_modules" / NAME / "package.json").read_text())
+    assert (metadata["name"], metadata["license"]) == (NAME, "Apache-2.0")
+    assert metadata["dependencies"] == {"onnxruntime-web": VERSIONS["onnxruntime-web"]}
+    # npm compares this address with the repository that publishes a release.
+    assert metadata["repository"]["url"] == f"git+{ADDRESS}.git"
     for file in ("LICENSE", "README.md", "runtime/LICENSE-sentencepiece-js"):
         assert (project / "node_modules" / NAME / file).is_file()
 
@@ -210,9 +210,13 @@ def test_module_reads_webassembly_of_another_address(project):
     file = "node_modules/onnxruntime-web/dist/ort-wasm-simd-threaded.wasm"
     options = {"file": "translate.onnx", "wasm": file}
     status, out, error = module(project, options, ["forty-two"])
-    # The file has no score.onnx beside it, so that the program fails after the translation.
+    # The program translates first, and then fails, because score.onnx is missing.
     assert "ort-wasm" not in error and "score.onnx" in error, (status, out)
-    status, out, error = module(project, {**options, "wasm": "no.wasm"}, ["forty-two"])
+
+
+def test_module_refuses_missing_webassembly(project):
+    options = {"file": "translate.onnx", "wasm": "no.wasm"}
+    status, out, error = module(project, options, ["forty-two"])
     assert (status, out) == (1, "")
     assert "no.wasm: expected a file, got none." in error
 
