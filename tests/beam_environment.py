@@ -1,4 +1,4 @@
-"""The environment of Apache Beam, PySpark and Ray, which `scripts/beam` makes beside .venv."""
+"""The environment of Apache Beam, PySpark and Ray, which `scripts/beam` makes next to .venv."""
 
 import os
 from pathlib import Path

@@ -20,22 +20,22 @@ def assert_config_makes_the_same(original):
     """Check that an object can be made again from its configuration as JSON, under its registered
     name; return the copy.
     """
-    kind = type(original)
+    original_class = type(original)
     serialized = keras.saving.serialize_keras_object(original)
-    assert serialized["registered_name"] == f"tfk_transformer>{kind.__name__}"
+    assert serialized["registered_name"] == f"tfk_transformer>{original_class.__name__}"
     copy = keras.saving.deserialize_keras_object(json.loads(json.dumps(serialized)))
-    assert type(copy) is kind
+    assert type(copy) is original_class
     assert copy.get_config() == original.get_config()
-    assert kind.from_config(original.get_config()).get_config() == original.get_config()
+    assert original_class.from_config(original.get_config()).get_config() == original.get_config()
     return copy
 
 
-def run_layer_test(kind, arguments, inputs, output_shape, weights, masks=None):
+def run_layer_test(layer_class, arguments, inputs, output_shape, weights, masks=None):
     """Check a layer's configuration, weights, symbolic and eager call, training, mixed precision,
     and saved file.
 
     Args:
-        kind: the class of the layer.
+        layer_class: the class of the layer.
         arguments: of its constructor, none of them a default.
         inputs: float32 arrays (batch, length, width) by the name of the argument of `call`; each
             length may become unknown.
@@ -43,19 +43,19 @@ def run_layer_test(kind, arguments, inputs, output_shape, weights, masks=None):
         weights: the shape of each weight by the end of its path.
         masks: boolean arrays by the name of the argument of `call`.
     """
-    _check_config(kind, arguments)
-    layer = _check_build(kind, arguments, inputs, weights)
+    _check_config(layer_class, arguments)
+    layer = _check_build(layer_class, arguments, inputs, weights)
     arrays = {**inputs, **(masks or {})}
     _check_calls(layer, inputs, arrays, output_shape)
-    _check_precision(kind, arguments, layer, arrays)
+    _check_precision(layer_class, arguments, layer, arrays)
     _check_fit_and_file(layer, arrays)
 
 
-def _check_config(kind, arguments):
-    layer = kind(**arguments, name="named", dtype="mixed_bfloat16", trainable=False)
+def _check_config(layer_class, arguments):
+    layer = layer_class(**arguments, name="named", dtype="mixed_bfloat16", trainable=False)
     taken = [
         name
-        for name, p in inspect.signature(kind.__init__).parameters.items()
+        for name, p in inspect.signature(layer_class.__init__).parameters.items()
         if p.kind is p.POSITIONAL_OR_KEYWORD
     ]
     config = layer.get_config()
@@ -66,10 +66,10 @@ def _check_config(kind, arguments):
     assert (copy.name, copy.dtype_policy.name, copy.trainable) == ("named", "mixed_bfloat16", False)
 
 
-def _check_build(kind, arguments, inputs, weights):
+def _check_build(layer_class, arguments, inputs, weights):
     shapes = {name: (None, None, array.shape[-1]) for name, array in inputs.items()}
     first = next(iter(shapes.values()))
-    built, called = kind(**arguments), kind(**arguments)
+    built, called = layer_class(**arguments), layer_class(**arguments)
     built.build(first)
     called(**inputs)
     for layer in (built, called):
@@ -127,12 +127,12 @@ def _check_calls(layer, inputs, arrays, output_shape):
     )
 
 
-def _check_precision(kind, arguments, layer, arrays):
+def _check_precision(layer_class, arguments, layer, arrays):
     exact = np.asarray(
         _output(layer(**arrays, training=False) if _trains(layer) else layer(**arrays))
     )
     for policy, tolerance in POLICIES.items():
-        half = kind(**arguments, dtype=policy)
+        half = layer_class(**arguments, dtype=policy)
         half.build((None, None, next(iter(arrays.values())).shape[-1]))
         half.set_weights(layer.get_weights())
         output = _output(half(**arrays))

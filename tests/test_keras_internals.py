@@ -13,10 +13,10 @@ from tfk_transformer import keras_internals
 REPOSITORY = Path(__file__).parents[1]
 
 
-@pytest.mark.parametrize("kind", [keras.optimizers.Adam, keras.optimizers.AdamW])
-def test_adam_moments_of_each_variable(kind):
+@pytest.mark.parametrize("optimizer_class", [keras.optimizers.Adam, keras.optimizers.AdamW])
+def test_adam_moments_of_each_variable(optimizer_class):
     variables = [keras.Variable(np.zeros(size, "float32")) for size in (2, 3)]
-    optimizer = kind(0.1, beta_1=0.8, beta_2=0.95)
+    optimizer = optimizer_class(0.1, beta_1=0.8, beta_2=0.95)
     optimizer.build(variables)
     optimizer.apply([keras.ops.ones(2), 2 * keras.ops.ones(3)])
     for variable, gradient in zip(variables, (1.0, 2.0), strict=True):
@@ -25,13 +25,11 @@ def test_adam_moments_of_each_variable(kind):
         np.testing.assert_allclose(second, np.full(variable.shape, 0.05 * gradient**2), rtol=1e-6)
 
 
-def sources(kind, package):
-    """Return the text of the classes that a class is derived from, as far as they are in a
-    package.
-    """
+def source_of(registered, package):
+    """Return the source of a registered class and its bases, as far as a package defines them."""
     return "\n".join(
         inspect.getsource(base)
-        for base in kind.__mro__
+        for base in registered.__mro__
         if base.__module__.partition(".")[0] == package
     )
 
@@ -39,22 +37,24 @@ def sources(kind, package):
 def test_no_private_keras_names():
     import tfk_transformer
 
-    assert tfk_transformer.Transformer is not None  # loaded, and with it all that is registered
-    kinds = [
-        kind
-        for name, kind in keras.saving.get_custom_objects().items()
+    assert tfk_transformer.Transformer is not None  # registers the classes
+    classes = [
+        registered
+        for name, registered in keras.saving.get_custom_objects().items()
         if name.startswith("tfk_transformer>")
     ]
-    assert len(kinds) >= 20
-    for kind in kinds:
-        own, theirs = sources(kind, "tfk_transformer"), sources(kind, "keras")
-        used = set(re.findall(r"\bself\.(_[a-z]\w*)", own))
+    assert len(classes) >= 20
+    for registered in classes:
+        source = source_of(registered, "tfk_transformer")
+        keras_source = source_of(registered, "keras")
+        used = set(re.findall(r"\bself\.(_[a-z]\w*)", source))
         defined = {
             name
-            for pair in re.findall(r"def (_\w+)|self\.(_\w+)(?:: .*)? = ", own)
+            for pair in re.findall(r"def (_\w+)|self\.(_\w+)(?:: .*)? = ", source)
             for name in pair
         }
-        assert [name for name in used - defined if re.search(rf"\b{name}\b", theirs)] == [], kind
+        private = [name for name in used - defined if re.search(rf"\b{name}\b", keras_source)]
+        assert private == [], registered
 
 
 def test_no_imports_from_keras_src():

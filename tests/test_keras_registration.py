@@ -169,8 +169,9 @@ history = model.fit(inputs, saved["labels"], epochs=3, verbose=0).history["loss"
 assert history[-1] < history[0], history
 schedule = model.optimizer.get_config()["learning_rate"]
 assert schedule["registered_name"] == "tfk_transformer>InverseSquareRoot"
-kinds = [model, model.loss, model.optimizer, *model.metrics[1].metrics]
-assert {{type(kind).__module__.partition(".")[0] for kind in kinds}} == {{"tfk_transformer"}}, kinds
+objects = [model, model.loss, model.optimizer, *model.metrics[1].metrics]
+packages = {{type(each).__module__.partition(".")[0] for each in objects}}
+assert packages == {{"tfk_transformer"}}, objects
 """
     done = run_program([sys.executable, "-c", program])
     assert done.returncode == 0, done.stderr

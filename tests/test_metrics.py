@@ -72,38 +72,38 @@ def test_perplexity_of_even_guesses():
     )
 
 
-@pytest.mark.parametrize(("kind", "of_nothing"), [(TokenAccuracy, 0.0), (Perplexity, 1.0)])
-def test_padding_batch_counts_nothing(kind, of_nothing):
+@pytest.mark.parametrize(("metric_class", "of_nothing"), [(TokenAccuracy, 0.0), (Perplexity, 1.0)])
+def test_padding_batch_counts_nothing(metric_class, of_nothing):
     padding = np.zeros_like(SMALL[0]), SMALL[1]
-    assert updated(kind(), padding) == of_nothing
-    assert updated(kind(), LARGE, padding) == updated(kind(), LARGE)
+    assert updated(metric_class(), padding) == of_nothing
+    assert updated(metric_class(), LARGE, padding) == updated(metric_class(), LARGE)
 
 
-@pytest.mark.parametrize("kind", [TokenAccuracy, Perplexity])
-def test_reset_state_forgets_all(kind):
-    metric = kind()
+@pytest.mark.parametrize("metric_class", [TokenAccuracy, Perplexity])
+def test_reset_state_forgets_all(metric_class):
+    metric = metric_class()
     updated(metric, LARGE)
     metric.reset_state()
-    assert updated(metric, SMALL) == updated(kind(), SMALL)
+    assert updated(metric, SMALL) == updated(metric_class(), SMALL)
 
 
-@pytest.mark.parametrize("kind", [TokenAccuracy, Perplexity])
-def test_half_logits_count_in_float32(kind):
+@pytest.mark.parametrize("metric_class", [TokenAccuracy, Perplexity])
+def test_half_logits_count_in_float32(metric_class):
     labels, logits = LARGE
     halves = keras.ops.cast(logits, "bfloat16")
     exact = np.array(keras.ops.cast(halves, "float32"))
-    assert updated(kind(), (labels, halves)) == pytest.approx(
-        updated(kind(), (labels, exact)), rel=1e-6
+    assert updated(metric_class(), (labels, halves)) == pytest.approx(
+        updated(metric_class(), (labels, exact)), rel=1e-6
     )
 
 
 @pytest.mark.parametrize(
-    ("kind", "name"), [(TokenAccuracy, "accuracy"), (Perplexity, "perplexity")]
+    ("metric_class", "name"), [(TokenAccuracy, "accuracy"), (Perplexity, "perplexity")]
 )
-def test_metric_config_round_trip(kind, name):
-    assert kind().name == name
+def test_metric_config_round_trip(metric_class, name):
+    assert metric_class().name == name
     made = keras.saving.deserialize_keras_object(
-        keras.saving.serialize_keras_object(kind(name="other"))
+        keras.saving.serialize_keras_object(metric_class(name="other"))
     )
-    assert type(made) is kind
+    assert type(made) is metric_class
     assert made.name == "other"

@@ -56,7 +56,7 @@ def texts(outputs):
     return [output["text/plain"] for output in outputs]
 
 
-# Its kernel imports TensorFlow, trains, and searches.
+# The notebook's kernel imports TensorFlow, trains, and searches.
 @pytest.mark.long
 def test_keras_notebook_runs(tmp_path):
     from tfk_transformer.datasets.numbers import spell
@@ -73,7 +73,7 @@ def test_keras_notebook_runs(tmp_path):
     assert (tmp_path / "my-numbers" / "config.json").is_file()
 
 
-# Its kernel and the server that it starts each import TensorFlow and open a SavedModel.
+# The notebook's kernel and the server that it starts each import TensorFlow and open a SavedModel.
 @pytest.mark.long
 def test_server_notebook_runs(folder):
     outputs = executed("saved-model-server", folder)

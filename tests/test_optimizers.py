@@ -7,14 +7,14 @@ from tfk_transformer import optimizers
 OPTIONS = {"learning_rate": 0.05, "beta_1": 0.8, "beta_2": 0.95, "epsilon": 1e-3}
 
 
-def weights_after(kind, more, steps=5, sparse=False):
+def weights_after(optimizer_class, more, steps=5, sparse=False):
     """Return weights and moments after steps with the same random gradients."""
     tf = pytest.importorskip("tensorflow")
     random = np.random.default_rng(0)
     variables = [
         keras.Variable(random.normal(size=shape).astype("float32")) for shape in ((6, 3), (4,))
     ]
-    optimizer = kind(**OPTIONS, **more)
+    optimizer = optimizer_class(**OPTIONS, **more)
 
     @tf.function
     def step(first, second):
@@ -57,11 +57,13 @@ def test_optimizers_match_keras(name, more, sparse):
 def test_schedule_and_loss_scaling():
     schedule = keras.optimizers.schedules.CosineDecay(0.1, 10)
     actual = []
-    for kind in (optimizers.Adam, keras.optimizers.Adam):
+    for optimizer_class in (optimizers.Adam, keras.optimizers.Adam):
         model = keras.Sequential([keras.layers.Dense(2, dtype="mixed_float16")])
         model.build((None, 3))
         model.set_weights([np.full((3, 2), 0.5), np.zeros(2)])
-        model.compile(keras.optimizers.LossScaleOptimizer(kind(schedule)), "mse", jit_compile=False)
+        model.compile(
+            keras.optimizers.LossScaleOptimizer(optimizer_class(schedule)), "mse", jit_compile=False
+        )
         model.fit(np.ones((8, 3)), np.ones((8, 2)), epochs=4, verbose=0)
         actual.append(model.get_weights())
     for one, other in zip(*actual, strict=True):

@@ -65,7 +65,7 @@ def test_early_end_of_pipe_is_silent():
 
 
 def test_closed_output_shows_no_progress(monkeypatch):
-    """A training in the background needs no standard output."""
+    """A training run in the background needs no standard output."""
     from tfk_transformer.apps.cli.commands.train import printer
 
     with open("/dev/null") as closed:

@@ -466,7 +466,7 @@ def test_min_length_fits_max_length():
 
 
 @pytest.mark.parametrize("name", ["temperature", "repetition_penalty"])
-def test_least_divisor_is_accepted(name):
+def test_smallest_divisor_of_logits_is_accepted(name):
     assert SearchSettings(**{name: 0.001}).as_dict()[name] == 0.001
 
 

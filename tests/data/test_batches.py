@@ -204,10 +204,10 @@ def test_joined_prompt_has_no_labels(tokenizers):
     assert (labels[ids == 0] == 0).all()
 
 
-@pytest.mark.parametrize("kind", [TokenBatches, JoinedBatches])
-def test_row_copies_are_adjacent(tokenizers, kind):
+@pytest.mark.parametrize("batches_class", [TokenBatches, JoinedBatches])
+def test_row_copies_are_adjacent(tokenizers, batches_class):
     once, twice = (
-        kind(Memory(SIDES), "train", *tokenizers, BUDGET, LONGEST, copies=copies)
+        batches_class(Memory(SIDES), "train", *tokenizers, BUDGET, LONGEST, copies=copies)
         for copies in (1, 2)
     )
     assert once.survey()[:5] == twice.survey()[:5]
@@ -217,7 +217,7 @@ def test_row_copies_are_adjacent(tokenizers, kind):
         pairs = [(labels, copied_labels)]
         pairs += (
             [(inputs[name], copied[name]) for name in ("source", "target")]
-            if kind.inputs
+            if batches_class.inputs
             else [(inputs, copied)]
         )
         for ids, copy in pairs:

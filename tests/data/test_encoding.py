@@ -49,16 +49,16 @@ def test_cache_equals_the_texts(tokenizers, tmp_path, few_shapes, monkeypatch):
     assert real_pairs(mixed.batches(1)) != real_pairs(mixed.batches(2))
 
 
-@pytest.mark.parametrize("kind", [TokenBatches, JoinedBatches])
-def test_cache_key_is_stable(tokenizers, tmp_path, kind):
+@pytest.mark.parametrize("batches_class", [TokenBatches, JoinedBatches])
+def test_cache_key_is_stable(tokenizers, tmp_path, batches_class):
     """Users' caches would be refused otherwise."""
     list(
-        kind(
+        batches_class(
             Memory(SIDES), "train", *tokenizers, BUDGET, LONGEST, cache=tmp_path / "cache"
         ).batches(0)
     )
     known = (
-        f"memory\ntrain\n31\n{kind.__name__}._length\n".encode()
+        f"memory\ntrain\n31\n{batches_class.__name__}._length\n".encode()
         + tokenizers[0].model
         + tokenizers[1].model
     )

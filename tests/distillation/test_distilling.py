@@ -30,11 +30,11 @@ def written(folder):
 
 
 def test_choice_is_closest_to_target(translator, exported, data, tmp_path, parts_of_forty):
-    said = []
+    lines = []
     pairs = TeacherPairs(
         [translator, load(exported / "translate.onnx")], data, tmp_path / "pairs", BEAM
     )
-    pairs.write(said.append)
+    pairs.write(lines.append)
     original, actual = list(data.pairs("train")), list(datasets.load(pairs.spec).pairs("train"))
     assert [pair[:2] for pair in actual[:100]] == [pair[:2] for pair in original]
     assert [pair.source for pair in actual[100:]] == [pair.source for pair in original]
@@ -50,7 +50,7 @@ def test_choice_is_closest_to_target(translator, exported, data, tmp_path, parts
         pair.target == chosen for pair, (_, chosen, _) in zip(original, actual[100:], strict=True)
     )
     assert 0 < same < 100  # the teacher knows the numbers below 200, so that there are both
-    assert said[-1] == f"teachers: 100 of 100 pairs, {same} of them as in the data"
+    assert lines[-1] == f"teachers: 100 of 100 pairs, {same} of them as in the data"
     assert sorted(path.name for path in (tmp_path / "pairs").iterdir()) == [
         "about.json",
         "source.train.txt",
@@ -82,12 +82,15 @@ def test_stopped_translation_resumes(translator, data, tmp_path, parts_of_forty)
     with pytest.raises(KeyboardInterrupt):
         TeacherPairs([translator], data, folder, BEAM).write(stop)
     part = folder / "part-00000.json"
-    first, said = json.loads(part.read_text()), []
+    first, printed = json.loads(part.read_text()), []
     part.write_text(json.dumps(["kept", *first[1:]]))  # shows that it is not translated again
-    TeacherPairs([translator], data, folder, BEAM, resume=True).write(said.append)
+    TeacherPairs([translator], data, folder, BEAM, resume=True).write(printed.append)
     lines = written(folder)["target.train.txt"].splitlines()
     assert lines[100:140] == ["kept", *first[1:]]
-    assert said[:2] == ["teachers: 80 pairs are translated", "teachers: 100 pairs are translated"]
+    assert printed[:2] == [
+        "teachers: 80 pairs are translated",
+        "teachers: 100 pairs are translated",
+    ]
 
 
 def test_changed_runs_are_not_mixed(translator, exported, data, tmp_path, parts_of_forty):
@@ -134,13 +137,13 @@ def test_bad_source_keeps_its_target(translator, tmp_path, bad):
     (tmp_path / "en").write_text(f"seven\n{bad}\nforty-two\n")
     (tmp_path / "de").write_text("sieben\neins\nzweiundvierzig\n")
     data = datasets.load(f"files:{tmp_path / 'en'},{tmp_path / 'de'}")
-    said = []
-    TeacherPairs([translator], data, tmp_path / "pairs", BEAM).write(said.append)
+    lines = []
+    TeacherPairs([translator], data, tmp_path / "pairs", BEAM).write(lines.append)
     assert (
         written(tmp_path / "pairs")["target.train.txt"]
         == "sieben\neins\nzweiundvierzig\nsieben\nzweiundvierzig\n"
     )
-    assert said[-1] == "teachers: 2 of 3 pairs, 2 of them as in the data"
+    assert lines[-1] == "teachers: 2 of 3 pairs, 2 of them as in the data"
 
 
 def test_student_trains_and_resumes(translator, recipe, tmp_path):
@@ -154,22 +157,22 @@ def test_student_trains_and_resumes(translator, recipe, tmp_path):
         f"folder:{tmp_path / 'student.distilled'}:source-target"
         in (tmp_path / "student" / "recipe.toml").read_text()
     )
-    out, said = tmp_path / "student", []
+    out, lines = tmp_path / "student", []
     with pytest.raises(ValueError, match="whose beam_size, translations differ"):
         distill([translator], small, out, resume=True)
     with pytest.raises(ValueError, match="^resume: expected the recipe that .* had seed=0"):
         distill([translator], small.replace(seed=1), out, beam_size=2, resume=True)
     (tmp_path / "student.distilled" / "part-00000.json").touch()  # of a killed process
-    again = distill([translator], small, out, beam_size=2, resume=True, say=said.append)
+    again = distill([translator], small, out, beam_size=2, resume=True, say=lines.append)
     assert again.model.config.decoder_layers == 1
-    assert said == [f"{out} is finished: nothing to do"]
+    assert lines == [f"{out} is finished: nothing to do"]
     assert not list((tmp_path / "student.distilled").glob("part-*"))
 
 
 # Traces a search, and the step of two trainings.
 @pytest.mark.long
 def test_stopped_student_resumes(translator, recipe, tmp_path):
-    said, numbers = [], write_number_files(tmp_path, range(40))
+    lines, numbers = [], write_number_files(tmp_path, range(40))
     sizes = {"epochs": 3, "vocab_size": 50, "options": SHALLOW, "validation_data": None}
     small = recipe.replace(data=numbers, **sizes)
 
@@ -179,7 +182,7 @@ def test_stopped_student_resumes(translator, recipe, tmp_path):
 
     with pytest.raises(RuntimeError, match="stopped"):
         distill([translator], small, tmp_path / "student", beam_size=2, say=stop)
-    distill([translator], small, tmp_path / "student", beam_size=2, resume=True, say=said.append)
-    assert [line for line in said if line.startswith(("resumed", "teachers"))] == [
+    distill([translator], small, tmp_path / "student", beam_size=2, resume=True, say=lines.append)
+    assert [line for line in lines if line.startswith(("resumed", "teachers"))] == [
         "resumed after epoch 2"
     ]

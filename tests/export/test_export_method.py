@@ -29,10 +29,10 @@ def classifier(small):
 
 def test_export_arguments_match_keras():
     keras_arguments = list(inspect.signature(keras.Model.export).parameters.values())
-    for kind in (Translator, TextClassifier):
-        ours = list(inspect.signature(kind.export).parameters.values())
-        assert [(p.name, p.default) for p in ours] == [
-            (p.name, p.default) for p in keras_arguments[: len(ours)]
+    for pipeline_class in (Translator, TextClassifier):
+        arguments = list(inspect.signature(pipeline_class.export).parameters.values())
+        assert [(p.name, p.default) for p in arguments] == [
+            (p.name, p.default) for p in keras_arguments[: len(arguments)]
         ]
 
 

@@ -150,7 +150,7 @@ def compiled(model):
 @pytest.mark.long  # compiles the graph
 def test_openvino_default_search(exported, session, source):
     network, run = compiled(exported / "generate.onnx")
-    # It reads defaults as constants.
+    # OpenVINO reads inputs that have a default as constants.
     assert [value.any_name for value in network.inputs] == ["source_ids"]
     check(run({"source_ids": source}), session.run(["ids", "scores"], {"source_ids": source}))
 

@@ -178,20 +178,20 @@ def assert_searches_are_equal(translator, session):
 
 
 @pytest.mark.parametrize(
-    "kind, options",
+    "model_class, options",
     ((RotaryTransformer, TRANSFORMER), (RotaryLanguageModel, LANGUAGE_MODEL)),
     ids=("transformer", "language model"),
 )
-def test_decoding_step_by_step_equals_a_full_pass(kind, options, tokenizer):
-    model = translator_of(tokenizer, kind, **options).model
+def test_decoding_step_by_step_equals_a_full_pass(model_class, options, tokenizer):
+    model = translator_of(tokenizer, model_class, **options).model
     rows, beams, length = 3, 2, 7
     random = np.random.default_rng(4)
     source = random.integers(3, V, (rows, 5))
     target = random.integers(3, V, (rows, beams, length))
     targets = target.reshape(-1, length)
     pair = {"source": np.repeat(source, beams, axis=0), "target": targets}
-    full = model(pair if kind is RotaryTransformer else targets, training=False)
-    memory = model.remember(source) if kind is RotaryTransformer else ()
+    full = model(pair if model_class is RotaryTransformer else targets, training=False)
+    memory = model.remember(source) if model_class is RotaryTransformer else ()
     cache = model.decoder.empty_cache(rows)
     other_beams = np.where(np.eye(beams), 0, -1e9).astype("float32")
     for position in range(length):
@@ -280,9 +280,9 @@ def test_another_training_step_is_no_own_layer(tokenizer):
 @pytest.mark.long  # two exports
 def test_another_training_step_changes_no_file(tokenizer, tmp_path):
     files = []
-    for kind in (Transformer, OtherTrainStep):
-        translator = translator_of(tokenizer, kind, **TRANSFORMER)
-        folder = tmp_path / kind.__name__
+    for model_class in (Transformer, OtherTrainStep):
+        translator = translator_of(tokenizer, model_class, **TRANSFORMER)
+        folder = tmp_path / model_class.__name__
         export(translator, folder, ["onnx_steps"])
         files.append({path.name: path.read_bytes() for path in folder.iterdir()})
     assert files[0] == files[1]

@@ -76,7 +76,7 @@ def all_hypotheses(table, length_penalty, max_length, prefix=()):
     V).
 
     All begin with the prefix, which counts neither in the log-probability nor in the length that is
-    penalised.
+    penalized.
     """
     log_probs = table.astype("float64") - np.log(
         np.exp(table.astype("float64")).sum(-1, keepdims=True)

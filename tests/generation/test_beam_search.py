@@ -172,10 +172,10 @@ def endless(seed, length=12):
 @pytest.mark.parametrize("size", [1, 2, 3])
 @pytest.mark.parametrize("seed", range(4))
 def test_no_ngram_comes_twice(size, seed):
-    def forbid(logits, said):
-        for start in range(len(said) - size + 1):
-            if said[start : start + size - 1] == said[len(said) - size + 1 :]:
-                logits[said[start + size - 1]] = -np.inf
+    def forbid(logits, tokens):
+        for start in range(len(tokens) - size + 1):
+            if tokens[start : start + size - 1] == tokens[len(tokens) - size + 1 :]:
+                logits[tokens[start + size - 1]] = -np.inf
         return logits
 
     table = endless(seed)
@@ -188,14 +188,14 @@ def test_no_ngram_comes_twice(size, seed):
 
 @pytest.mark.parametrize("seed", range(4))
 def test_repeated_tokens_are_penalized(seed):
-    def penalise(logits, said):
-        for token in set(said):
+    def penalize(logits, tokens):
+        for token in set(tokens):
             logits[token] = logits[token] / 1.7 if logits[token] > 0 else logits[token] * 1.7
         return logits
 
     table = endless(seed)
     (ids,) = searched(table, 1, max_length=12, repetition_penalty=1.7).ids.numpy()[0]
-    assert [i for i in ids if i] == greedy_by_hand(table[0], penalise)
+    assert [i for i in ids if i] == greedy_by_hand(table[0], penalize)
 
 
 def test_coverage_counts_attention():

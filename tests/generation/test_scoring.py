@@ -161,14 +161,14 @@ def searched(graph, prefix=None, **settings):
 
 def greedily(model, source, prefix, alone):
     """Return the tokens after the prefix, at most six, by full passes."""
-    said = list(prefix)
-    while len(said) < len(prefix) + 6 and END_ID not in said[len(prefix) :]:
-        given = [1, *(source[:-1] if alone else []), *said]
+    tokens = list(prefix)
+    while len(tokens) < len(prefix) + 6 and END_ID not in tokens[len(prefix) :]:
+        target = [1, *(source[:-1] if alone else []), *tokens]
         inputs = (
-            np.array([given]) if alone else {"source": source[None], "target": np.array([given])}
+            np.array([target]) if alone else {"source": source[None], "target": np.array([target])}
         )
-        said.append(END_ID + int(np.argmax(model(inputs)[0, -1, END_ID:])))
-    return said
+        tokens.append(END_ID + int(np.argmax(model(inputs)[0, -1, END_ID:])))
+    return tokens
 
 
 PREFIXES = [[7, 3, 5], [8, 0, 0], [0, 0, 0]]

@@ -80,8 +80,8 @@ class MarianFileReference:
         return x @ self.arrays[f"{name}_W{part}"] + self.arrays[f"{name}_b{part}"]
 
     def normalized(self, name, x):
-        centred = x - x.mean(axis=1, keepdims=True)
-        scaled = centred / np.sqrt((centred**2).mean(axis=1, keepdims=True) + 1e-6)
+        centered = x - x.mean(axis=1, keepdims=True)
+        scaled = centered / np.sqrt((centered**2).mean(axis=1, keepdims=True) + 1e-6)
         return scaled * self.arrays[f"{name}_ln_scale"] + self.arrays[f"{name}_ln_bias"]
 
 

@@ -77,10 +77,10 @@ def projected(arrays, path, x):
 
 
 def normalized(arrays, path, x):
-    centred = x - x.mean(axis=1, keepdims=True)
+    centered = x - x.mean(axis=1, keepdims=True)
     return (
-        centred
-        / np.sqrt((centred**2).mean(axis=1, keepdims=True) + 1e-5)
+        centered
+        / np.sqrt((centered**2).mean(axis=1, keepdims=True) + 1e-5)
         * arrays[f"{path}.weight"]
         + arrays[f"{path}.bias"]
     )

@@ -21,7 +21,7 @@ from tfk_transformer.text.languages import Languages
 from tfk_transformer.tokenizers.subword_tokenizer import SubwordTokenizer
 
 TEXTS = 2000
-PREFIX = "ka lo te "  # of the vocabulary: others are kept as they are, between sentences
+PREFIX = "ka lo te "  # words of the vocabulary
 
 
 def imported(folder, source=None, target=None):
@@ -52,8 +52,8 @@ def test_t5_ids_equal_sentencepiece(folders):
     model = (folders["t5"] / "spiece.model").read_bytes()
     processor = sentencepiece.SentencePieceProcessor(model_proto=model)
     texts, rows = random_texts(TEXTS), rows_of(folders["t5"])
-    ours = [rows[ids].tolist() for ids in tokenizer_of(folders["t5"]).encode(texts)]
-    assert ours == processor.encode(texts)
+    actual = [rows[ids].tolist() for ids in tokenizer_of(folders["t5"]).encode(texts)]
+    assert actual == processor.encode(texts)
 
 
 def test_byt5_ids_are_bytes(folders):
@@ -126,14 +126,14 @@ def test_unusable_prefixes_are_refused(folders, tmp_path):
 def test_sentinels_are_tokens(folders):
     """They are the last rows of the vocabulary, the first sentinel last."""
     tokenizer, rows = tokenizer_of(folders["t5"]), rows_of(folders["t5"])
-    pieces = sentencepiece.SentencePieceProcessor(
+    processor = sentencepiece.SentencePieceProcessor(
         model_proto=(folders["t5"] / "spiece.model").read_bytes()
     )
     ids = tokenizer.encode([f"ka <extra_id_{i}> lo" for i in range(SENTINELS)])
-    middle = [int(rows[row[1]]) for row in ids]
-    assert middle == [pieces.vocab_size() + SENTINELS - 1 - i for i in range(SENTINELS)]
-    ka, lo = pieces.encode("ka lo")
-    assert [rows[row].tolist() for row in ids] == [[ka, row, lo] for row in middle]
+    last = processor.vocab_size() + SENTINELS - 1
+    ka, lo = processor.encode("ka lo")
+    actual = [rows[text_ids].tolist() for text_ids in ids]
+    assert actual == [[ka, last - i, lo] for i in range(SENTINELS)]
 
 
 def madlad_folder(path, **changes):
@@ -234,7 +234,7 @@ def test_unsupported_t5_values_are_named(folders, tmp_path):
             imported(folder)
 
 
-def test_output_is_tied_as_the_arrays_say(folders, tmp_path):
+def test_arrays_decide_whether_output_is_tied(folders, tmp_path):
     """transformers ties the output unless the file has another table for it."""
     assert imported(folders["t5"]).config.tie_embeddings == "all"
     assert imported(folders["flan"]).config.tie_embeddings == "inputs"
@@ -247,7 +247,7 @@ def test_output_is_tied_as_the_arrays_say(folders, tmp_path):
 
 
 def test_scaled_output_is_in_the_norm(folders, tmp_path):
-    """The statement of transformers 5 has precedence."""
+    """`scale_decoder_outputs`, of transformers 5, has precedence over `tie_word_embeddings`."""
     path = "decoder/final_norm/gamma"
     plain = imported(folders["flan"]).arrays[path]
     folder = rewrite(folders["flan"], tmp_path / "1", "config.json", scale_decoder_outputs=True)

@@ -42,10 +42,10 @@ def test_aligned_words_share_a_color():
     )
     rows, words, styles = elements(Translation("the red dog", [best]))
     assert [row[1] for row in rows] == ["the red dog", "le <chien> rouge"]
-    colours = {(word.get("class")[0], word.text): word.get("style").split(";")[0] for word in words}
-    assert colours["s", "the"] == colours["t", "le"]
-    assert colours["s", "red"] == colours["t", "rouge"] != colours["t", "le"]
-    assert colours["s", "dog"] == colours["t", "chien"] == colours["t", "<"]
+    colors = {(word.get("class")[0], word.text): word.get("style").split(";")[0] for word in words}
+    assert colors["s", "the"] == colors["t", "le"]
+    assert colors["s", "red"] == colors["t", "rouge"] != colors["t", "le"]
+    assert colors["s", "dog"] == colors["t", "chien"] == colors["t", "<"]
     hints = {word.text: word.get("title") for word in words if word.get("title")}
     assert hints["rouge"] == "red 0.80, dog 0.10, the 0.00"
     number = next(word.get("class")[1:] for word in words if word.text == "rouge")

@@ -73,7 +73,7 @@ SQUARE[1, 2, 0] = False
 
 
 @pytest.mark.parametrize(
-    ("kind", "arguments"),
+    ("layer_class", "arguments"),
     [
         (EncoderLayer, {}),
         (Encoder, {"num_layers": 2}),
@@ -84,8 +84,8 @@ SQUARE[1, 2, 0] = False
 @pytest.mark.parametrize(
     "head_axis", [False, True], ids=["without a head axis", "with a head axis"]
 )
-def test_mask_in_self_attention(kind, arguments, head_axis):
-    layer, x = with_random_weights(kind(OPTIONS, **arguments)), inputs(B, T, D)
+def test_mask_in_self_attention(layer_class, arguments, head_axis):
+    layer, x = with_random_weights(layer_class(OPTIONS, **arguments)), inputs(B, T, D)
     actual = layer(x, attention_mask=SQUARE[:, None] if head_axis else SQUARE)
     expected = layer(x, attention_mask=np.where(SQUARE, 0.0, -1e9).astype("float32")[:, None])
     np.testing.assert_array_equal(actual.output, expected.output)

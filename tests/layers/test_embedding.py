@@ -10,8 +10,8 @@ from tfk_transformer.layers.vocabulary_projection import Embedding
 IDS = np.array([[4, 1, 1], [1, 0, 2]], "int32")
 
 
-def made(kind=Embedding, **options):
-    layer = kind(5, 3, **options)
+def made(layer_class=Embedding, **options):
+    layer = layer_class(5, 3, **options)
     layer.build()
     layer.set_weights([np.random.default_rng(1).normal(size=(5, 3))])
     return layer

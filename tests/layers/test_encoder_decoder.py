@@ -122,7 +122,7 @@ def test_beams_see_only_their_past():
 
 
 @pytest.mark.parametrize(
-    ("kind", "arguments", "weights", "more"),
+    ("layer_class", "arguments", "weights", "more"),
     [
         (EncoderLayer, {}, layer_weights("attention"), {}),
         (Encoder, {"num_layers": 2, "final_norm": True}, stack_weights(2, "attention"), {}),
@@ -136,13 +136,13 @@ def test_beams_see_only_their_past():
     ],
     ids=["encoder layer", "encoder", "decoder layer", "decoder"],
 )
-def test_stack_and_layer_contract(kind, arguments, weights, more):
+def test_stack_and_layer_contract(layer_class, arguments, weights, more):
     masks = {"attention_mask": np.tril(np.ones((B, T, T), bool))}
     if more:
         masks["cross_attention_mask"] = inputs(B, T, S, seed=5) > 0
     options = CONFIG.layer_options(attention_bias=["query"], norm="post")
     run_layer_test(
-        kind,
+        layer_class,
         {"options": options, **arguments},
         {"x": inputs(B, T, D), **more},
         (B, T, D),

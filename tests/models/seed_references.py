@@ -271,9 +271,9 @@ def softmax(scores, axis=-1):
 
 def layer_norm(x, w, epsilon):
     """Give every row of x mean 0 and variance 1, then scale and shift its columns."""
-    centred = x - x.mean(-1, keepdims=True)
+    centered = x - x.mean(-1, keepdims=True)
     return (
-        w["gamma"] * centred / np.sqrt((centred**2).mean(-1, keepdims=True) + epsilon) + w["beta"]
+        w["gamma"] * centered / np.sqrt((centered**2).mean(-1, keepdims=True) + epsilon) + w["beta"]
     )
 
 

@@ -252,9 +252,9 @@ def tokenizer(pairs):
     return SubwordTokenizer.train((text for pair in pairs for text in pair), vocab_size=31)
 
 
-def batches_of(pairs, tokenizer, kind=TokenBatches, **options):
+def batches_of(pairs, tokenizer, batches_class=TokenBatches, **options):
     options = {"batch_tokens": 60, "max_length": 13, "shuffle": True, **options}
-    return kind(pairs, "train", tokenizer, tokenizer, **options)
+    return batches_class(pairs, "train", tokenizer, tokenizer, **options)
 
 
 class Order(keras.callbacks.Callback):

@@ -184,8 +184,8 @@ def test_labels_must_be_ids(labels, message, transformer):
             call(INPUTS, labels, verbose=0)
 
 
-@pytest.mark.parametrize("kind", [LabelSmoothedCrossentropy, TokenAccuracy, Perplexity])
-def test_one_hot_labels_are_refused(kind):
+@pytest.mark.parametrize("loss_or_metric", [LabelSmoothedCrossentropy, TokenAccuracy, Perplexity])
+def test_one_hot_labels_are_refused(loss_or_metric):
     labels, logits = np.eye(TARGETS, dtype="float32")[TARGET], np.zeros((B, T, TARGETS), "float32")
     with pytest.raises(
         ValueError,
@@ -194,7 +194,7 @@ def test_one_hot_labels_are_refused(kind):
             r"31\); pass ids"
         ),
     ):
-        kind()(labels, logits)
+        loss_or_metric()(labels, logits)
 
 
 @pytest.mark.parametrize(

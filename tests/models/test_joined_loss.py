@@ -29,10 +29,10 @@ def batch(seed):
     return ids
 
 
-def make(kind, dtype="float32", tie_embeddings="all", seed=3, **options):
+def make(model_class, dtype="float32", tie_embeddings="all", seed=3, **options):
     keras.utils.set_random_seed(seed)
     options |= {"tie_embeddings": tie_embeddings}
-    if kind is LanguageModel:
+    if model_class is LanguageModel:
         config = LanguageModelConfig(vocab_size=VOCAB_SIZE, **SIZES, **options)
     else:
         sizes = {
@@ -41,7 +41,7 @@ def make(kind, dtype="float32", tie_embeddings="all", seed=3, **options):
             "encoder_layers": 1,
         }
         config = TransformerConfig(**sizes, **SIZES, **options)
-    model = kind(config, dtype=dtype)
+    model = model_class(config, dtype=dtype)
     model.build()
     return model
 
@@ -70,10 +70,10 @@ def fitted(
     from_logits=True,
     weights=None,
     consistency=0.0,
-    kind=LabelSmoothedCrossentropy,
+    loss_class=LabelSmoothedCrossentropy,
     **compiling,
 ):
-    loss = kind(0.1, from_logits, consistency)
+    loss = loss_class(0.1, from_logits, consistency)
     optimizer = keras.optimizers.SGD(1.0, global_clipnorm=0.5)
     model.compile(
         optimizer,
@@ -107,7 +107,7 @@ EAGER = {"run_eagerly": True}
 @pytest.fixture(scope="module")
 def learned_apart():
     """What a Transformer learns by the loss that is not joined."""
-    return fitted(make(Transformer), kind=Apart, **EAGER)
+    return fitted(make(Transformer), loss_class=Apart, **EAGER)
 
 
 @pytest.mark.parametrize(
@@ -125,12 +125,12 @@ def test_joined_loss_learns_alike(learned_apart, compiling, joined):
 
 
 @pytest.mark.parametrize(
-    ("kind", "options"), [(LanguageModel, {}), (Transformer, {"tie_embeddings": "none"})]
+    ("model_class", "options"), [(LanguageModel, {}), (Transformer, {"tie_embeddings": "none"})]
 )
-def test_other_models_join_their_loss(kind, options, joined):
-    expected = fitted(make(kind, **options), kind=Apart, **EAGER)
+def test_other_models_join_their_loss(model_class, options, joined):
+    expected = fitted(make(model_class, **options), loss_class=Apart, **EAGER)
     assert joined == []
-    assert_same(fitted(make(kind, **options), **EAGER), expected)
+    assert_same(fitted(make(model_class, **options), **EAGER), expected)
     assert set(joined) == {0.1}
 
 

@@ -91,7 +91,7 @@ def test_training_can_change_machines(machine, recipe, tmp_path):
             if epoch == 2 and len(policies) == 3:
                 signal.raise_signal(signal.SIGINT)
 
-    said = []
+    lines = []
     sizes = {"model_dim": 32, "ff_dim": 32, "encoder_layers": 1, "decoder_layers": 1}
     short = recipe.replace(
         dtype="auto", epochs=4, epoch_steps=8, options=sizes, validation_data=None
@@ -99,17 +99,17 @@ def test_training_can_change_machines(machine, recipe, tmp_path):
     out = tmp_path / "bundle"
     machine(f"{CASCADE_LAKE} avx512_bf16")
     with pytest.raises(KeyboardInterrupt):
-        train(short, out, callbacks=[Interrupts()], say=said.append)
+        train(short, out, callbacks=[Interrupts()], say=lines.append)
     machine("fma avx2")
-    train(short, out, resume=True, callbacks=[Interrupts()], say=said.append)
+    train(short, out, resume=True, callbacks=[Interrupts()], say=lines.append)
     assert policies == ["mixed_bfloat16"] * 3 + ["float32"] * 2
-    assert [line for line in said if line.startswith("precision")] == [
+    assert [line for line in lines if line.startswith("precision")] == [
         "precision: mixed_bfloat16",
         "precision: float32",
     ]
     assert 'dtype = "auto"' in (out / "recipe.toml").read_text()
     losses = [
-        float(line.split("loss ")[1].split(",")[0]) for line in said if line.startswith("epoch ")
+        float(line.split("loss ")[1].split(",")[0]) for line in lines if line.startswith("epoch ")
     ]
     assert len(losses) == 4
     assert losses == sorted(losses, reverse=True)

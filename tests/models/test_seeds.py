@@ -321,7 +321,7 @@ def test_multiplied_mask_leaks_future():
 
 
 def test_transposed_softmax_looks_ahead():
-    # "From zero" normalises rows and then takes softmax(S)^T V: the weights of one output are a
+    # "From zero" normalizes rows and then takes softmax(S)^T V: the weights of one output are a
     # column, and do not sum to 1; under the mask that hides later columns they are those of the
     # token itself and all later ones.
     scores = np.random.default_rng(0).normal(size=(4, 4)) + (1 - np.tri(4)) * -1e9

@@ -56,8 +56,8 @@ def check_texts(figure, texts):
     pairs = itertools.combinations(zip(texts, boxes, strict=True), 2)
     assert [
         (one.get_text(), other.get_text())
-        for (one, box), (other, beside) in pairs
-        if overlap(box, beside)
+        for (one, box), (other, other_box) in pairs
+        if overlap(box, other_box)
     ] == []
 
 

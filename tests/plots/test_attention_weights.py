@@ -225,7 +225,7 @@ def test_browser_shows_attention_page(tmp_path):
 
     weights = made()
     # The second head of the first layer is chosen as a user would, and an arrow key reads the cell
-    # beside the first one.
+    # next to the first one.
     steps = """<script>
       document.querySelector('[aria-label="layer 1, head 2"]').click();
       document.querySelector("td[tabindex='0']").focus();

@@ -107,7 +107,7 @@ def test_preset_parameter_counts(preset, sizes, parameters):
 
 
 def test_classifier_parameter_count():
-    # It prints 492,900, and misses its position table of 100 x 32 in that.
+    # The document prints 492,900, without the position table of 100 x 32.
     sizes = {"model_dim": 32, "ff_dim": 128, "num_heads": 1, "encoder_layers": 1, "max_length": 100}
     config = ClassifierConfig.preset(
         "yet_another_explanation", vocab_size=15_000, num_classes=4, **sizes

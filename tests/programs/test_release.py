@@ -205,7 +205,7 @@ def test_actions_are_pinned_alike():
     assert len(set(pinned)) == len({action for action, _, _ in pinned})
 
 
-def test_permissions_are_least():
+def test_permissions_are_minimal():
     granted = {}
     for name in ("tests", "publish"):
         assert workflow(name)["permissions"] == {}

@@ -334,7 +334,7 @@ def test_full_queue_and_timeout_errors(serve):
     )
     with ThreadPoolExecutor(2) as threads:
         waits = threads.submit(server.predict, *["one"] * 10)
-        # They wait there also when their request is refused.
+        # The texts stay in the queue after their request has timed out.
         server.wait_until(lambda: server.metric("tfk_queue_texts") > 0)
         full = server.predict(*["one"] * 10)
         assert (full.status, full.headers["retry-after"]) == (429, "1")

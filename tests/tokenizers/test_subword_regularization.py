@@ -30,7 +30,7 @@ def test_seed_decides_sampling(tokenizer):
     best = tokenizer.encode(TEXTS)
     for one, another in ((drawn, other), (drawn, best), (other, best)):
         assert sum(a != b for a, b in zip(one, another, strict=True)) > 0.6 * len(TEXTS)
-    # The five texts occur 20 times each, and are cut anew each time.
+    # Each of the five texts occurs 20 times, and is sampled each time.
     assert len({tuple(ids) for ids in drawn}) > 0.4 * len(TEXTS)
 
 

@@ -170,15 +170,15 @@ def test_training_needs_texts():
 
 
 @pytest.mark.parametrize(
-    ("size", "kind", "said"),
+    ("size", "model_type", "message"),
     [(5000, "bpe", "Vocabulary size too high"), (5, "unigram", "smaller than required_chars")],
 )
-def test_bad_vocabulary_size_is_refused(size, kind, said):
+def test_bad_vocabulary_size_is_refused(size, model_type, message):
     with pytest.raises(
         ValueError,
-        match=f"^vocab_size: {size} does not suit these texts; SentencePiece reports: .*{said}",
+        match=f"^vocab_size: {size} does not suit these texts; SentencePiece reports: .*{message}",
     ):
-        SubwordTokenizer.train(TEXTS, size, kind)
+        SubwordTokenizer.train(TEXTS, size, model_type)
 
 
 def test_unknown_model_type_is_refused():

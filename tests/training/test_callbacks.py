@@ -98,14 +98,14 @@ def test_undecided_bleu_does_not_stop(small, tmp_path):
 
 def test_undecided_bleu_is_noted_once():
     history = History("val_bleu")
-    said = []
-    lines = EpochLines(4, history, said.append)
+    printed = []
+    lines = EpochLines(4, history, printed.append)
     lines.on_train_begin()
     figures = {"loss": 1.0, "tokens_per_second": 1.0, "learning_rate": 1.0, "seconds": 1.0}
     for epoch in range(4):
         history.rows.append({**figures, "val_loss": 4.0 - epoch, "val_bleu": 0.0})
         lines.on_epoch_end(epoch)
-    assert [line.split(":")[0] for line in said] == [
+    assert [line.split(":")[0] for line in printed] == [
         "epoch 1/4",
         "epoch 2/4",
         "note",

@@ -28,10 +28,10 @@ def recipe(tmp_path):
     )
 
 
-def batches_of(recipe, cache, source=None, kind=TokenBatches, **more):
+def batches_of(recipe, cache, source=None, batches_class=TokenBatches, **more):
     tokenizer = cache.tokenizers()[0] if cache.complete_folder else learned(recipe)
     ids = cache.folder and cache.folder / "train"
-    return kind(
+    return batches_class(
         source or cache.source(recipe.data),
         "train",
         tokenizer,
@@ -96,12 +96,17 @@ def test_sequence_reads_cached_epochs(recipe, whole):
     assert_same(read, seen)
 
 
-@pytest.mark.parametrize("kind", [TokenBatches, JoinedBatches])
-def test_process_shares_form_batches(recipe, tmp_path, kind):
+@pytest.mark.parametrize("batches_class", [TokenBatches, JoinedBatches])
+def test_process_shares_form_batches(recipe, tmp_path, batches_class):
     cache = DataCache(None, recipe)
     shares = [Share(0, 1, 6), *(Share(process, 3, 6) for process in range(3))]
     whole, *parts = (
-        [labels for _, labels in batches_of(recipe, cache, kind=kind, share=share)[0].batches(0)]
+        [
+            labels
+            for _, labels in batches_of(recipe, cache, batches_class=batches_class, share=share)[
+                0
+            ].batches(0)
+        ]
         for share in shares
     )
     assert {len(labels) % 6 for labels in whole} == {0}

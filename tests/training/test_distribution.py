@@ -335,9 +335,11 @@ def test_one_process_resumes_four(
 @needs_jax
 def test_signal_stops_both_processes(start):
     run = start("stopped", processes=2, to=1, sent=signal.SIGTERM, slurm=True)
-    (first, said, errors), (second, nothing, _) = run.wait()
+    (first, output, errors), (second, nothing, _) = run.wait()
     assert (first, second) == (130, 130), errors
-    assert said.splitlines()[-1].startswith(f"stopped by SIGTERM: {run.out} holds the model so far")
+    assert output.splitlines()[-1].startswith(
+        f"stopped by SIGTERM: {run.out} holds the model so far"
+    )
     assert nothing == ""
     assert len(json.loads((run.out / "history.json").read_text())["loss"]) >= SENT_AFTER
 

@@ -61,10 +61,10 @@ class Interrupts(keras.callbacks.Callback):
 def test_interrupted_training_resumes(recipe, tmp_path):
     steps = {"epochs": 4, "epoch_steps": 4, "warmup_steps": 4}
     short = recipe.replace(average=2, options=NARROW, validation_data=None, **steps)
-    out, said = tmp_path / "bundle", []
+    out, lines = tmp_path / "bundle", []
     with pytest.raises(KeyboardInterrupt):
-        train(short, out, callbacks=[Interrupts()], say=said.append)
-    assert said[-1] == (
+        train(short, out, callbacks=[Interrupts()], say=lines.append)
+    assert lines[-1] == (
         f"stopped by SIGINT: {out} holds the model so far; run the same command with --resume "
         "to continue"
     )
@@ -74,7 +74,7 @@ def test_interrupted_training_resumes(recipe, tmp_path):
         train(short, out)
     with pytest.raises(ValueError, match="which had seed=0"):
         train(short.replace(seed=1), out, resume=True)
-    translator = train(short, out, resume=True, say=said.append)
+    translator = train(short, out, resume=True, say=lines.append)
     history = json.loads((out / "history.json").read_text())
     assert history["epoch"] == [1, 2, 3, 4]
     assert history["loss"][3] < history["loss"][1] < history["loss"][0]
@@ -109,10 +109,10 @@ def test_resume_begins_and_ends(recipe, tmp_path):
     out = tmp_path / "bundle"
     train(small, out, resume=True, say=lambda line: None)
     assert [path.name for path in tmp_path.iterdir()] == ["bundle"]
-    said = []
+    lines = []
     before = (out / "metrics.json").read_text()
-    assert isinstance(train(small, out, resume=True, say=said.append), Translator)
-    assert said == [f"{out} is finished: nothing to do"]
+    assert isinstance(train(small, out, resume=True, say=lines.append), Translator)
+    assert lines == [f"{out} is finished: nothing to do"]
     assert (out / "metrics.json").read_text() == before
     for changes, earlier in (({"seed": 1}, "seed=0"), ({"epochs": 2}, "epochs=1")):
         with pytest.raises(
@@ -151,12 +151,12 @@ def test_bad_data_leaves_nothing(recipe, tmp_path):
 def test_dropped_pairs_are_reported(recipe, tmp_path):
     (tmp_path / "a.txt").write_text("one\n\n" + "two " * 99 + "\nthree\nfour\n")
     (tmp_path / "b.txt").write_text("eins\nnichts\nzwei\ndrei\nvier\n")
-    said = []
+    lines = []
     data = f"files:{tmp_path / 'a.txt'},{tmp_path / 'b.txt'}"
     short = recipe.replace(data=data, epochs=1, vocab_size=40, options=NARROW)
-    train(short, tmp_path / "bundle", say=said.append)
-    assert any("over 32 tokens (a.txt:3)" in line for line in said)
-    assert any("with an empty side (a.txt:2" in line for line in said)
+    train(short, tmp_path / "bundle", say=lines.append)
+    assert any("over 32 tokens (a.txt:3)" in line for line in lines)
+    assert any("with an empty side (a.txt:2" in line for line in lines)
 
 
 @pytest.mark.long  # a training
@@ -164,12 +164,12 @@ def test_dropped_pairs_are_reported(recipe, tmp_path):
 def test_too_long_warmup_is_noted(recipe, tmp_path):
     """Such a run ends before the learning rate has risen, with a model that has learned nothing."""
     data = write_number_files(tmp_path, range(20))
-    said = []
+    lines = []
     tiny = {"data": data, "validation_data": None, "vocab_size": 40, "options": NARROW}
     short = recipe.replace(epochs=2, batch_tokens=10**4, **tiny)
-    train(short.replace(warmup_steps=2), tmp_path / "as long", say=said.append)
-    train(short.replace(warmup_steps=1), tmp_path / "shorter", say=said.append)
-    (note,) = [line for line in said if line.startswith("note:")]
+    train(short.replace(warmup_steps=2), tmp_path / "as long", say=lines.append)
+    train(short.replace(warmup_steps=1), tmp_path / "shorter", say=lines.append)
+    (note,) = [line for line in lines if line.startswith("note:")]
     assert note.startswith(
         "note: the learning rate rises for 2 updates (warmup_steps), and the 2 epochs have 2; "
     )

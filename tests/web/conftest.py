@@ -21,7 +21,7 @@ def export_of_web(translator):
 
 
 def write_web(translator, folder):
-    """Export to `numbers` in a new folder, and write the figures beside it."""
+    """Export to `numbers` in a new folder, and write the figures next to it."""
     origin = {"name": "numbers", "license": "apache-2.0"}
     described = Translator(
         translator.model, translator.source_tokenizer, probes=translator.probes, origin=origin
