@@ -2,10 +2,12 @@ import contextvars
 import errno
 import os
 import re
+import shutil
 import subprocess
 import sys
 import threading
 import time
+from concurrent import futures
 from pathlib import Path
 
 import pytest
@@ -200,6 +202,50 @@ def test_other_thread_is_refused(folder):
         with pytest.raises(ValueError, match="got .*folder, which process"), lock(folder):
             # An empty context is the context of a new thread.
             contextvars.Context().run(lock(folder).__enter__)
+
+
+def test_lock_waits_for_other_thread(folder):
+    order = []
+
+    def write_later():
+        with lock(folder, waits=True):
+            order.append("second")
+
+    with futures.ThreadPoolExecutor(1) as thread:
+        with lock(folder):
+            waiting = thread.submit(write_later)
+            with pytest.raises(futures.TimeoutError):
+                waiting.result(timeout=0.1)
+            order.append("first")
+        waiting.result()
+    assert order == ["first", "second"]
+
+
+ON_A_MOUNT = """
+mount --bind "$1/new" "$1/file" || exit 77
+exec "$2" -c '
+import sys
+from tfk_transformer.atomic_write import atomic_write
+with atomic_write(sys.argv[1]) as new:
+    new.write_text("through the mount")
+' "$1/file"
+"""
+
+
+@pytest.mark.skipif(not shutil.which("unshare"), reason="needs unshare, to mount a file")
+def test_mounted_file_is_written_in_place(tmp_path, file):
+    """A container may get a single file of the host, which cannot be renamed."""
+    (tmp_path / "new").write_text("of the host")
+    done = subprocess.run(
+        ["unshare", "-rm", "sh", "-c", ON_A_MOUNT, "sh", str(tmp_path), sys.executable],
+        cwd=Path(__file__).parents[1],
+        capture_output=True,
+        text=True,
+    )
+    if done.returncode == 77 or "unshare failed" in done.stderr:
+        pytest.skip("this system does not let users mount files")
+    assert done.returncode == 0, done.stderr
+    assert tree(tmp_path) == {"file": "old", "new": "through the mount"}
 
 
 def test_lock_leaves_no_folders(tmp_path):

@@ -2,6 +2,7 @@
 
 import contextlib
 import ctypes
+import errno
 import os
 import re
 import shutil
@@ -51,8 +52,12 @@ def temporary_folder(path: Path) -> Iterator[Path]:
 
 
 @contextlib.contextmanager
-def lock(path: str | os.PathLike[str], argument: str = "out") -> Iterator[None]:
+def lock(
+    path: str | os.PathLike[str], argument: str = "out", waits: bool = False
+) -> Iterator[None]:
     """Refuse other processes that lock or write the same path in this block, which can be nested.
+
+    With `waits`, wait for the other process instead of an error.
 
     The file `.NAME.lock` next to `path` is locked, and contains the process id. The system releases
     the lock when the process ends, however it ends. Temporary folders of killed processes are
@@ -66,7 +71,7 @@ def lock(path: str | os.PathLike[str], argument: str = "out") -> Iterator[None]:
         return
     missing = [parent for parent in lock_file.parents if not parent.exists()]
     try:
-        file = _open_lock_file(lock_file)
+        file = _open_lock_file(lock_file, waits)
     except BlockingIOError:
         owner = "another process"
         with contextlib.suppress(OSError, ValueError):
@@ -91,11 +96,11 @@ def lock(path: str | os.PathLike[str], argument: str = "out") -> Iterator[None]:
                     parent.rmdir()
 
 
-def open_locked(path: Path) -> tuple[BinaryIO, bool]:
+def open_locked(path: Path, waits: bool = False) -> tuple[BinaryIO, bool]:
     """Open a file for appending, and lock it until it is closed. Return also whether it is locked.
 
     Raises:
-        BlockingIOError: if another process has locked the file.
+        BlockingIOError: if another process has locked the file, unless this call waits for it.
     """
     flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | getattr(os, "O_NOFOLLOW", 0)
     while True:
@@ -103,7 +108,7 @@ def open_locked(path: Path) -> tuple[BinaryIO, bool]:
         try:
             import fcntl
 
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(file, fcntl.LOCK_EX | (0 if waits else fcntl.LOCK_NB))
         except BlockingIOError:
             file.close()
             raise
@@ -163,6 +168,17 @@ def replace_text(path: str | os.PathLike[str], text: str) -> None:
     os.replace(new, path)
 
 
+def replace_file(new: Path, path: Path) -> None:
+    """Move a file to `path`; copy it if `path` is a mount point, as a file of Docker may be."""
+    try:
+        os.replace(new, path)
+    except OSError as error:
+        if error.errno != errno.EBUSY or not path.is_file():
+            raise
+        shutil.copyfile(new, path)  # not in one step, which a mount point does not allow
+        new.unlink()
+
+
 def _replace(path: Path, new: Path, backup: Path) -> None:
     """Move `new` to `path`, or exchange it with the folder there, so that `path` always exists."""
     try:
@@ -170,7 +186,7 @@ def _replace(path: Path, new: Path, backup: Path) -> None:
             if _exchange(path, new):
                 return
             os.replace(path, backup)
-        os.replace(new, path)
+        replace_file(new, path)
     except BaseException:
         if backup.exists() and not path.exists():
             os.replace(backup, path)
@@ -195,11 +211,11 @@ def _remove_leftovers(path: Path) -> None:
             shutil.rmtree(path.parent / name, ignore_errors=True)
 
 
-def _open_lock_file(path: Path) -> BinaryIO | None:
+def _open_lock_file(path: Path, waits: bool) -> BinaryIO | None:
     """Return a locked file with the process id; None if the system or the folder forbids it."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        file, locked = open_locked(path)
+        file, locked = open_locked(path, waits)
     except BlockingIOError:
         raise
     except OSError:  # the folder is not writable, which the write will report

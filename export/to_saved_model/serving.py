@@ -6,7 +6,7 @@ import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tfk_transformer.atomic_write import atomic_write
+from tfk_transformer.atomic_write import atomic_write, lock
 from tfk_transformer.export.formats import check_writable
 
 if TYPE_CHECKING:
@@ -38,8 +38,9 @@ def write_serving(
     """Add an exported SavedModel to a folder of TensorFlow Serving, as a version of a model.
 
     `models.config` and `batching_parameters.txt` are written if they are missing, and the model is
-    added to `models.config` if it is not listed. The version's folder appears only when it is
-    complete, so that a running server that watches `models` can load it.
+    added to `models.config` if it is not listed. Several calls at once add their models one after
+    the other. The version's folder appears only when it is complete, so that a running server that
+    watches `models` can load it.
 
     Args:
         saved_model: folder with saved_model.pb.
@@ -55,22 +56,18 @@ def write_serving(
     models = Path(models)
     if not (saved_model / SAVED_MODEL_FILE).is_file():
         raise ValueError(f"saved_model: expected a folder with saved_model.pb, got {saved_model}.")
-    check_serving(models, name, version)
-    if version is None:
-        version = max(_versions(models / name), default=0) + 1
-    folder = models / name / str(version)
-    config = _read_configuration(models / MODELS_FILE)
-    with atomic_write(folder) as new:
-        shutil.copytree(saved_model, new)
-    if not (models / BATCHING_FILE).exists():
-        (models / BATCHING_FILE).write_text(BATCHING_PARAMETERS, encoding="utf-8")
-    served = config.model_config_list.config
-    if name not in [model.name for model in served]:
-        from google.protobuf import text_format
-
-        served.add(name=name, base_path=f"{os.fspath(mounted)}/{name}", model_platform="tensorflow")
-        with atomic_write(models / MODELS_FILE) as new:
-            new.write_text(text_format.MessageToString(config), encoding="utf-8")
+    # Others may add models to the folder at the same time, after an export of minutes.
+    with lock(models, "models", waits=True):
+        check_serving(models, name, version)
+        if version is None:
+            version = max(_versions(models / name), default=0) + 1
+        folder = models / name / str(version)
+        with atomic_write(folder) as new:
+            shutil.copytree(saved_model, new)
+        if not (models / BATCHING_FILE).exists():
+            with atomic_write(models / BATCHING_FILE) as new:
+                new.write_text(BATCHING_PARAMETERS, encoding="utf-8")
+        _add_to_configuration(models / MODELS_FILE, name, f"{os.fspath(mounted)}/{name}")
     return folder
 
 
@@ -101,6 +98,17 @@ def _versions(folder: Path) -> list[int]:
         for path in paths
         if re.fullmatch("[1-9][0-9]*", path.name) and (path / SAVED_MODEL_FILE).is_file()
     )
+
+
+def _add_to_configuration(file: Path, name: str, base_path: str) -> None:
+    from google.protobuf import text_format
+
+    config = _read_configuration(file)
+    served = config.model_config_list.config
+    if name not in [model.name for model in served]:
+        served.add(name=name, base_path=base_path, model_platform="tensorflow")
+        with atomic_write(file) as new:
+            new.write_text(text_format.MessageToString(config), encoding="utf-8")
 
 
 def _read_configuration(file: Path) -> "ModelServerConfig":

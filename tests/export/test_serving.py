@@ -2,6 +2,7 @@
 C.
 """
 
+import functools
 import json
 import re
 import shlex
@@ -106,6 +107,19 @@ def test_serving_versions_are_numbered(exported, served):
     assert newest_version(served / "numbers") == served / "numbers" / "10"
     assert load(served / "numbers").translate(["forty-two"])[0].text == "zweiundvierzig"
     assert newest_version(served) is None
+
+
+def test_models_added_at_once_are_listed(tmp_path):
+    (tmp_path / "exported").mkdir()
+    (tmp_path / "exported" / "saved_model.pb").write_bytes(b"")
+    names = ["four", "models", "at", "once"]
+    with futures.ThreadPoolExecutor(len(names)) as threads:
+        add = functools.partial(write_serving, tmp_path / "exported", tmp_path / "models")
+        list(threads.map(add, names))
+    config = text_format.Parse(
+        (tmp_path / "models" / "models.config").read_text(), ModelServerConfig()
+    )
+    assert {model.name for model in config.model_config_list.config} == set(names)
 
 
 def test_models_config_keeps_old_entries(exported, served):

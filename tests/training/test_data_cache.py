@@ -60,7 +60,7 @@ def whole(recipe, tmp_path):
     batches, tokenizer = batches_of(recipe, cache)
     seen = [*batches.batches(0), *batches.batches(1)]
     probes = cache.probes(batches)
-    cache.complete((tokenizer, tokenizer), probes)
+    cache.complete((tokenizer, tokenizer), probes, cache.digests())
     for side in "ab":
         (tmp_path / side).unlink()
     return cache, seen, probes
@@ -126,7 +126,7 @@ def test_cached_probes_have_one_line(recipe, tmp_path):
 
     cache = DataCache(tmp_path / "cache", recipe)
     batches, tokenizer = batches_of(recipe, cache, source=Lines("lines"))
-    cache.complete((tokenizer, tokenizer), cache.probes(batches))
+    cache.complete((tokenizer, tokenizer), cache.probes(batches), cache.digests())
     again = DataCache(tmp_path / "cache", recipe).probes(batches)
     assert again == ["der Bär", "die ", "grün"]
     assert tokenizer.encode(again) == tokenizer.encode(["der\nBär", "die\r", "grün"])
@@ -161,3 +161,12 @@ def test_cached_source_refuses_texts(recipe, whole):
         ),
     ):
         list(whole[0].source(recipe.data).pairs("train"))
+
+
+def test_changed_texts_are_refused(recipe, whole, tmp_path):
+    DataCache(tmp_path / "cache", recipe).digests()  # without the texts
+    for side in "ab":
+        (tmp_path / side).write_text("der Bär\n")
+    message = "cache: expected the data that .*/cache was made with, got other texts for train and"
+    with pytest.raises(ValueError, match=message):
+        DataCache(tmp_path / "cache", recipe).digests()

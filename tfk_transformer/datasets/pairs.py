@@ -90,6 +90,10 @@ class Source(ABC):
     def splits(self) -> tuple[str, ...]:
         """The names of the splits."""
 
+    def digest(self, split: str) -> str:
+        """Return a hash of the files of a split; the name if it determines the pairs."""
+        return self.name
+
     @abstractmethod
     def _read(self, split: str) -> Iterator[Pair]:
         """Return an iterator over all pairs of a split, including pairs with an empty side."""

@@ -20,6 +20,7 @@ from tfk_transformer.datasets.pairs import (
     order_splits,
     spec_error,
 )
+from tfk_transformer.formats.output_file import content_digest
 
 _BAD_LINES_SHOWN = 10
 
@@ -44,6 +45,10 @@ class ParallelText(Source):
     def splits(self) -> tuple[str, ...]:
         """The names of the splits."""
         return order_splits(self._files)
+
+    def digest(self, split: str) -> str:
+        """Return a hash of the files of a split."""
+        return content_digest(*self._files.get(split, ()))
 
     def _read(self, split: str) -> Iterator[Pair]:
         files = self._files[split]

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tfk_transformer.atomic_write import open_locked, replace_text
+from tfk_transformer.atomic_write import open_locked, replace_file, replace_text
 from tfk_transformer.formats.compression import compress, compression
 from tfk_transformer.formats.lines import Line
 
@@ -180,7 +180,7 @@ class OutputFile:
             self._file.flush()
             os.fsync(self._file.fileno())
             self._file.close()
-            os.replace(self.partial, self.path)
+            replace_file(self.partial, self.path)
             self.record.unlink(missing_ok=True)
             _neighbor(self.record, ".new").unlink(missing_ok=True)  # of a run that was killed
             return

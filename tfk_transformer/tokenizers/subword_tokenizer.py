@@ -4,7 +4,9 @@ import functools
 import hashlib
 import io
 import itertools
+import re
 import string
+import textwrap
 import unicodedata
 from collections.abc import Callable, Container, Iterable, Sequence
 from pathlib import Path
@@ -24,9 +26,21 @@ if TYPE_CHECKING:
 
 MODEL_TYPES = ("unigram", "bpe", "char")
 MAX_TRAINING_TEXTS = 2_000_000
+MAX_TRAINING_BYTES = 4192  # of a text; the default of SentencePiece
 # Below this, normalization rules map characters that have no compatibility decomposition.
 FIRST_IDEOGRAPH = 0x3000
 UNASSIGNED = ("Cn", "Co", "Cs")
+
+
+def _parts(text: str) -> list[str]:
+    """Return the parts of a text that are short enough for SentencePiece, which skips longer ones.
+
+    Texts are cut at blanks, where no piece crosses them.
+    """
+    width = MAX_TRAINING_BYTES // 4  # characters; each has at most 4 bytes of UTF-8
+    if len(text) <= width:
+        return [text]
+    return textwrap.wrap(text, width, break_on_hyphens=False)
 
 
 class RepresentedCharacters(Container[str]):
@@ -109,34 +123,33 @@ class SubwordTokenizer:
         Args:
             texts: sentences; the first two million are used.
             vocab_size: number of pieces, including the special pieces. Small texts give fewer
-                pieces ("unigram", "char").
+                pieces.
             model_type: "unigram" (arXiv:1804.10959), "bpe" (arXiv:1508.07909) or "char", which has
                 a piece for each character.
             byte_fallback: whether characters that are not in `texts` are encoded as bytes, with 256
                 additional pieces. If False, they become the unknown piece.
 
         Raises:
-            ValueError: for an unknown `model_type`, if there are no texts, or if `vocab_size` does
-                not suit the texts.
+            ValueError: for an unknown `model_type`, if there are no texts, or if `vocab_size` has
+                too few pieces for their characters.
         """
         if model_type not in MODEL_TYPES:
             raise ValueError(
                 f"model_type: expected one of {', '.join(MODEL_TYPES)}, got '{model_type}'."
             )
-        texts = iter(texts)
+        texts = filter(str.strip, texts)
         first = next(texts, None)
         if first is None:
             raise ValueError("texts: expected sentences to learn a vocabulary from, got none.")
+        texts = itertools.islice(itertools.chain([first], texts), MAX_TRAINING_TEXTS)
         model = io.BytesIO()
         try:
             sentencepiece.SentencePieceTrainer.train(
-                sentence_iterator=itertools.islice(
-                    itertools.chain([first], texts), MAX_TRAINING_TEXTS
-                ),
+                sentence_iterator=itertools.chain.from_iterable(map(_parts, texts)),
                 model_writer=model,
                 vocab_size=vocab_size,
                 model_type=model_type,
-                hard_vocab_limit=model_type == "bpe",
+                hard_vocab_limit=False,
                 character_coverage=1.0,
                 byte_fallback=byte_fallback,
                 pad_id=PAD_ID,
@@ -147,6 +160,11 @@ class SubwordTokenizer:
                 minloglevel=2,
             )
         except RuntimeError as error:
+            if sizes := re.search(r"smaller than required_chars. \d+ vs (\d+)", str(error)):
+                raise ValueError(
+                    f"vocab_size: expected at least {sizes[1]}, the special pieces and one for "
+                    f"each character of the texts, got {vocab_size}."
+                ) from None
             raise ValueError(
                 f"vocab_size: {vocab_size} does not suit these texts; SentencePiece reports: "
                 f"{error}"

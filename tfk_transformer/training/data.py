@@ -3,6 +3,7 @@
 import contextlib
 import hashlib
 import itertools
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,11 +11,13 @@ from typing import Any
 import keras
 
 from tfk_transformer import datasets
-from tfk_transformer.atomic_write import lock
+from tfk_transformer.atomic_write import atomic_write, lock
+from tfk_transformer.config.small_files import read_json_object
 from tfk_transformer.data.batches import JoinedBatches, TokenBatches
 from tfk_transformer.data.labels import LabelledBatches, Labels
 from tfk_transformer.datasets import Pair, Source
 from tfk_transformer.pipelines import bundle
+from tfk_transformer.pipelines.bundle import Json
 from tfk_transformer.tokenizers.subword_tokenizer import SubwordTokenizer
 from tfk_transformer.training import checkpoints
 from tfk_transformer.training.checkpoints import Tokenizers
@@ -35,6 +38,7 @@ FIELDS = (
     "byte_fallback subword_sampling"
 ).split()
 PROBE_COUNT = 128
+DIGESTS = "data.json"  # the hashes of the training and validation data, by split
 
 
 class TrainingData:
@@ -58,6 +62,9 @@ class TrainingData:
         # The first process writes the cache before the other processes read it.
         with self._cache.locked() if team.leads else contextlib.nullcontext():
             source = self._cache.source(recipe.data)
+            self.digests = self._cache.digests() if team.leads else {}
+            if team.leads:
+                check_digests(work, self.digests, "resume")
             if start:
                 self._cache.check_tokenizers(start.tokenizers)
             self.tokenizers = start.tokenizers if start else self._shared_tokenizers(source, work)
@@ -103,7 +110,7 @@ class TrainingData:
         for part in reversed(self.parts):
             part.survey()
         self.probes = self._cache.probes(self.validation or self.batches)
-        self._cache.complete(self.tokenizers, self.probes)
+        self._cache.complete(self.tokenizers, self.probes, self.digests)
 
     def _batches(self, source: Source, split: str, **options: Any) -> TokenBatches:
         recipe = self._recipe
@@ -162,6 +169,29 @@ class TrainingData:
             "vocabularies": [model[:8] for model in models],
             "data": [part and part.survey()[:5] for part in (self.batches, self.validation)],
         }
+
+
+def read_digests(folder: Path) -> Json:
+    """Return the hashes of the data from which a folder was made, by split."""
+    file = folder / DIGESTS
+    return read_json_object(file) if file.is_file() else {}
+
+
+def check_digests(folder: Path, digests: Json, argument: str) -> None:
+    """Refuse data that differ from those from which a folder was made."""
+    earlier = read_digests(folder)
+    changed = [split for split in earlier if earlier[split] != digests.get(split)]
+    if changed:
+        raise ValueError(
+            f"{argument}: expected the data that {folder} was made with, got other texts for "
+            f"{' and '.join(changed)}; restore them, or remove the folder to start again."
+        )
+
+
+def save_digests(folder: Path, digests: Json) -> None:
+    """Write the hashes of the data into a folder, for `check_digests`."""
+    with atomic_write(folder / DIGESTS) as new:
+        new.write_text(json.dumps(digests, indent=2) + "\n", encoding="utf-8")
 
 
 def _learn_tokenizers(recipe: Recipe, source: Source) -> Tokenizers:
@@ -271,6 +301,27 @@ class DataCache:
         splits = ("train", "validation")
         return CachedSource(spec, tuple(split for split in splits if (folder / split).is_dir()))
 
+    def digests(self) -> Json:
+        """Return the hashes of the training and the validation data.
+
+        Texts that have changed since their ids were cached are refused. Texts that are gone are not
+        needed.
+        """
+        specs = {"train": self.recipe.data, "validation": self.recipe.validation_data}
+        folder = self.complete_folder
+        cached = {} if folder is None else read_digests(folder)
+        digests: Json = {}
+        for split, spec in specs.items():
+            try:
+                digests[split] = datasets.load(spec or self.recipe.data).digest(split)
+            except (ValueError, ImportError):
+                if folder is None:
+                    raise
+                digests[split] = cached.get(split)
+        if folder is not None:
+            check_digests(folder, digests, "cache")
+        return digests
+
     def tokenizers(self) -> Tokenizers | None:
         """Return the source and target tokenizers; None if the cache is not complete."""
         folder = self.complete_folder
@@ -287,11 +338,12 @@ class DataCache:
         pairs = itertools.islice(batches.data.pairs(batches.split), PROBE_COUNT)
         return [pair.source for pair in pairs]
 
-    def complete(self, tokenizers: Tokenizers, probes: list[str]) -> None:
-        """Write vocabularies, probes and recipe next to the ids, unless they exist."""
+    def complete(self, tokenizers: Tokenizers, probes: list[str], digests: Json) -> None:
+        """Write vocabularies, probes, hashes and recipe next to the ids, unless they exist."""
         if self.folder is None or self.complete_folder:
             return
         self.folder.mkdir(parents=True, exist_ok=True)
         bundle.write_probes(self.folder / bundle.PROBES, probes)
+        save_digests(self.folder, digests)
         checkpoints.save_tokenizers(self.folder, self.recipe, tokenizers)
         checkpoints.save_recipe(self.folder, self.recipe)

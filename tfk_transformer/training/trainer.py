@@ -33,7 +33,7 @@ from tfk_transformer.training.callbacks import (
     moving_averages,
 )
 from tfk_transformer.training.compilation import compiled_model
-from tfk_transformer.training.data import TrainingData
+from tfk_transformer.training.data import TrainingData, save_digests
 from tfk_transformer.training.distribution import Team, gather, report_sudden_end
 from tfk_transformer.training.fine_tuning import Start, frozen_line, frozen_names, load_start
 from tfk_transformer.training.recipe import Recipe
@@ -255,6 +255,7 @@ class Training:
                 self.start.copy_to(work)
             checkpoints.save_tokenizers(work, self.recipe, self.data.tokenizers)
             checkpoints.save_recipe(work, self.recipe)
+            save_digests(work, self.data.digests)
 
     def _fit(self, callbacks: list[keras.callbacks.Callback]) -> None:
         done = len(self.history.rows)

@@ -14,6 +14,8 @@ try:
     import re
     import signal
     import threading
+    from contextvars import ContextVar
+    from pathlib import Path
     from types import FrameType
     from typing import Annotated, Any
 
@@ -69,6 +71,32 @@ tfk-transformer translate files/translate.onnx
 """
 
 
+# The locks of the command that runs, which are released when it ends.
+_locks: ContextVar[contextlib.ExitStack] = ContextVar("locks")
+
+
+class _LockingCommand(HelpfulCommand):
+    """A command that releases the locks of `lock_output` when it ends."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command."""
+        with contextlib.ExitStack() as stack:
+            token = _locks.set(stack)
+            stack.callback(_locks.reset, token)
+            return super().invoke(ctx)
+
+
+def lock_output(path: Path | None, option: str) -> None:
+    """Lock a file that the command will write, until it ends; pipes and devices are not locked.
+
+    Otherwise, a second command could replace the file that the first one has just finished.
+    """
+    from tfk_transformer.atomic_write import lock
+
+    if path is not None and (path.is_file() or not path.exists()):
+        _locks.get().enter_context(lock(path, option))
+
+
 class _LazyCommands(HelpfulGroup):
     """A group whose commands are placeholders with a help line until one of them is run."""
 
@@ -108,7 +136,7 @@ def _imported(name: str) -> Any:
     group.info.cls = HelpfulGroup
     group.info.epilog = examples
     for info in group.registered_commands:
-        info.cls = HelpfulCommand
+        info.cls = _LockingCommand
         info.help = help_of(info.callback)
         if group is command:
             # The examples of this command, each with the comment before it.

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, TextIO
 
 from tfk_transformer.apps.cli.arguments import BadLines
+from tfk_transformer.apps.cli.main import lock_output
 from tfk_transformer.apps.cli.terminal import print_line, progress_bar
 from tfk_transformer.formats.compression import check_compression
 from tfk_transformer.formats.lines import Line, LineReader, Texts
@@ -170,7 +171,8 @@ def json_lines(values: Callable[[Line], dict[str, Any]]) -> Callable[[Line], lis
 
 
 def check_output(output: Path | None, force: bool) -> None:
-    """Refuse an output that exists, except a pipe or a device, before any work."""
+    """Lock an output, and refuse one that exists, except a pipe or a device, before any work."""
+    lock_output(output, "--output")
     check_compression(output)
     if output is not None and output.is_dir():
         raise ValueError(f"output: expected a file, got the folder {output}; name a file in it.")
@@ -209,6 +211,7 @@ def nothing_to_resume(input: Path | None, output: Path | None, resume: bool, for
     if not resume or output is None:
         check_output(output, force)
         return False
+    lock_output(output, "--output")
     check_compression(output)
     complete = unfinished_run(output) is None and output.is_file()
     if complete:

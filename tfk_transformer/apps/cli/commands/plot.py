@@ -12,6 +12,7 @@ import typer
 from tfk_transformer import plots  # each plot is loaded when it is used
 from tfk_transformer.apps.cli import arguments
 from tfk_transformer.apps.cli.arguments import check_bundle, option
+from tfk_transformer.apps.cli.main import lock_output
 from tfk_transformer.atomic_write import atomic_write
 from tfk_transformer.config.small_files import read_json_object
 from tfk_transformer.runtime_environment import load_backend
@@ -231,12 +232,13 @@ def _are_numbers(values: Any) -> bool:
 
 
 def check_picture(out: Path, force: bool, pages: bool = False) -> bool:
-    """Check an output file, and return whether it is an HTML page, which `pages` allows."""
+    """Check and lock an output, and return whether it is an HTML page, which `pages` allows."""
     suffixes = (*PICTURE_SUFFIXES, PAGE_SUFFIX) if pages else PICTURE_SUFFIXES
     if out.suffix.lower() not in suffixes:
         raise ValueError(f"--out: expected a file that ends in {', '.join(suffixes)}, got {out}.")
     if out.is_dir():
         raise ValueError(f"--out: expected a file, got the folder {out}; name a file in it.")
+    lock_output(out, "--out")
     if os.path.lexists(out) and not force:
         raise ValueError(
             f"--out: expected a new file, got {out}, which exists; give another name, or --force "
