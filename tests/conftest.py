@@ -19,7 +19,6 @@ import tfk_transformer as tfk
 
 os.environ.update(run_wide.ENVIRONMENT)
 REPOSITORY = Path(__file__).parents[1]
-left_out = []
 
 
 def part(text):
@@ -42,42 +41,27 @@ def pytest_configure(config):
     config.pluginmanager.register(processor_seconds)
 
 
-@pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config, items):
-    """Leave out long tests, unless options or the name of a test select tests."""
+    """Skip long tests, unless options or the name of a test select tests."""
     named = config.getoption("markexpr") or any("::" in each for each in config.args)
     if config.getoption("all") or named:
         return
     k, n = config.getoption("long") or (0, 1)
-    for item in [item for item in items if item.get_closest_marker("long")]:
+    for item in items:
         # A test stays in its part when other tests come and go.
-        if zlib.crc32(item.nodeid.encode()) % n != k - 1:
-            items.remove(item)
-            left_out.append(item)
-    config.hook.pytest_deselected(items=left_out)
-
-
-def pytest_sessionfinish(session):
-    if hasattr(session.config, "workeroutput"):  # a process of pytest-xdist
-        session.config.workeroutput["left_out"] = len(left_out)
-
-
-@pytest.hookimpl(optionalhook=True)
-def pytest_testnodedown(node):
-    """Receive the number from a process of pytest-xdist; each leaves out the same tests."""
-    left_out[:] = [None] * getattr(node, "workeroutput", {}).get("left_out", len(left_out))
+        in_part = zlib.crc32(item.nodeid.encode()) % n == k - 1
+        if item.get_closest_marker("long") and not in_part:
+            item.add_marker(pytest.mark.skip("long: ./scripts/test --all runs them too"))
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_terminal_summary(terminalreporter):
-    """Print the number of long tests that were left out, and that of skipped tests by reason."""
+    """Print the number of tests that were skipped, by reason."""
     reports = terminalreporter.stats.get("skipped", [])
     reasons = [each.longrepr[2].removeprefix("Skipped: ") for each in reports]
     counts = collections.Counter(reason.partition(": No module")[0] for reason in reasons)
-    if left_out or reports:
+    if counts:
         terminalreporter.section("left out")
-    if left_out:
-        terminalreporter.line(f"{len(left_out):5}  long: ./scripts/test --all runs them too")
     for reason, count in counts.most_common():
         terminalreporter.line(f"{count:5}  {reason}")
 

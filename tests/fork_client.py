@@ -13,15 +13,13 @@ import socket
 import sys
 
 address, seconds, *command = sys.argv[1:]
-end = None
-if command and (command[0] in ("-c", "-m") or not command[0].startswith("-")):
+with socket.socket(socket.AF_UNIX) as connection:
+    connection.connect(address)
+    socket.send_fds(connection, [b" "], [0, 1, 2])
     request = {"command": command, "cwd": os.getcwd(), "env": dict(os.environ)}
-    with socket.socket(socket.AF_UNIX) as connection:
-        connection.connect(address)
-        socket.send_fds(connection, [b" "], [0, 1, 2])
-        connection.sendall(json.dumps(request).encode() + b"\n")
-        end = json.loads(connection.makefile().readline() or "null")
-if end is None:  # other environment variables, or options of Python
+    connection.sendall(json.dumps(request).encode() + b"\n")
+    end = json.loads(connection.makefile().readline() or "null")
+if end is None:
     os.execv(sys.executable, [sys.executable, *command])
 with open(seconds, "a", encoding="utf-8") as file:
     file.write(f"{end[1]}\n")

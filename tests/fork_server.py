@@ -12,8 +12,6 @@ import importlib
 import json
 import os
 import pkgutil
-import random
-import re
 import runpy
 import select
 import signal
@@ -23,8 +21,10 @@ import threading
 import types
 from pathlib import Path
 
-# Packages read the variables with these names when they are imported.
-AT_IMPORT = re.compile("CUDA|JAX_|KERAS_|LD_|MALLOC_|OMP_|PYTHON|TF_CPP|TF_ENABLE|XLA_")
+# Packages read the variables whose names begin so when they are imported.
+AT_IMPORT = tuple("CUDA JAX_ KERAS_ LD_ MALLOC_ OMP_ PYTHON TF_CPP TF_ENABLE XLA_".split())
+# The variables before packages change them.
+ENVIRONMENT = dict(os.environ)
 
 
 def import_packages() -> None:
@@ -36,9 +36,11 @@ def import_packages() -> None:
     for module in pkgutil.walk_packages(tfk_transformer.__path__, "tfk_transformer."):
         if ".beam" not in module.name and not module.name.endswith("__main__"):
             importlib.import_module(module.name)
+    gc.collect()
+    gc.freeze()  # The programs share these objects; a collection would copy their pages.
 
 
-def serve(listener: socket.socket, parent: int, before: dict[str, str]) -> None:
+def serve(listener: socket.socket, parent: int) -> None:
     """Fork for each client until the parent ends."""
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # no process waits for those of clients
     end = os.pidfd_open(parent)
@@ -47,32 +49,38 @@ def serve(listener: socket.socket, parent: int, before: dict[str, str]) -> None:
         if os.fork() == 0:
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             listener.close()
-            answer(connection, before)
+            answer(connection)
+            os._exit(0)
         connection.close()
 
 
-def answer(connection: socket.socket, before: dict[str, str]) -> None:
-    """Run the program of a client in a fork, send its exit code and seconds, and end."""
+def answer(connection: socket.socket) -> None:
+    """Run the program of a client in a fork, and send its exit code and processor seconds."""
     _, streams, _, _ = socket.recv_fds(connection, 1, 3)
     request = json.loads(connection.makefile().readline())
-    env = request["env"]
-    names = filter(AT_IMPORT.match, {*env, *os.environ})
-    if any(env.get(name) not in (before.get(name), os.environ.get(name)) for name in names):
-        os._exit(0)
+    if not can_fork(request["command"], request["env"]):
+        return
     program = os.fork()
     if program == 0:
         connection.close()
         for number, stream in enumerate(streams):
             os.dup2(stream, number)
             os.close(stream)
-        run_and_exit(request["command"], request["cwd"], env)
+        run_and_exit(**request)
     if connection in select.select([connection, os.pidfd_open(program)], [], [])[0]:
         os.kill(program, signal.SIGKILL)  # the client was killed
-        os._exit(0)
+        return
     _, status, used = os.wait4(program, 0)
     end = [os.waitstatus_to_exitcode(status), used.ru_utime + used.ru_stime]
     connection.sendall(json.dumps(end).encode() + b"\n")
-    os._exit(0)
+
+
+def can_fork(command: list[str], env: dict[str, str]) -> bool:
+    """Return whether a program has no options of Python, and its packages would be as here."""
+    if not command or (command[0].startswith("-") and command[0] not in ("-c", "-m")):
+        return False
+    names = filter(lambda name: name.startswith(AT_IMPORT), {*env, *os.environ})
+    return all(env.get(name) in (ENVIRONMENT.get(name), os.environ.get(name)) for name in names)
 
 
 def run(command: list[str], cwd: str, env: dict[str, str]) -> None:
@@ -82,29 +90,27 @@ def run(command: list[str], cwd: str, env: dict[str, str]) -> None:
     sys.stdin = open(0, encoding="utf-8", closefd=False)
     sys.stdout = open(1, "w", encoding="utf-8", closefd=False)
     sys.stderr = open(2, "w", 1, encoding="utf-8", errors="backslashreplace", closefd=False)
-    random.seed()
-    sys.modules["numpy"].random.seed()
-    kind, *arguments = command
-    if kind == "-m":
+    sys.modules["numpy"].random.seed()  # Python's generator has a new seed in a fork
+    first, *arguments = command
+    if first == "-m":
         sys.argv, sys.path[0] = arguments, cwd
         runpy.run_module(arguments[0], run_name="__main__", alter_sys=True)
         return
     main = sys.modules["__main__"] = types.ModuleType("__main__")
-    main.__builtins__ = __builtins__
-    if kind == "-c":
+    if first == "-c":
         source, file, sys.path[0] = arguments.pop(0), "<string>", ""
     else:
-        source, file = Path(kind).read_text(encoding="utf-8"), os.path.abspath(kind)
-        main.__file__, sys.path[0] = file, os.path.dirname(os.path.realpath(kind))
-    sys.argv = [kind, *arguments]
+        source, file = Path(first).read_text(encoding="utf-8"), os.path.abspath(first)
+        main.__file__, sys.path[0] = file, os.path.dirname(os.path.realpath(first))
+    sys.argv = [first, *arguments]
     exec(compile(source, file, "exec"), main.__dict__)
 
 
-def run_and_exit(*program) -> None:
+def run_and_exit(**program) -> None:
     """Run a program and end this process; TensorFlow cannot end as usual in a fork."""
     code = 0
     try:
-        run(*program)
+        run(**program)
     except SystemExit as end:
         code = end.code if isinstance(end.code, int) else int(end.code is not None)
         if code and code is not end.code:
@@ -122,13 +128,9 @@ def run_and_exit(*program) -> None:
 
 if __name__ == "__main__":
     address, parent = sys.argv[1], int(sys.argv[2])
-    listener = socket.socket(socket.AF_UNIX)
-    listener.bind(address)
-    listener.listen(64)
-    if os.fork():
-        os._exit(0)  # Clients wait until the process that goes on has imported the packages.
-    before = dict(os.environ)
-    import_packages()
-    gc.collect()
-    gc.freeze()  # The programs share these objects; a collection would copy their pages.
-    serve(listener, parent, before)
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(address)
+        listener.listen(64)
+        if os.fork() == 0:  # Clients wait until this process has imported the packages.
+            import_packages()
+            serve(listener, parent)

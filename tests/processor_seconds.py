@@ -5,26 +5,23 @@ without their fixtures: which test pays for a shared fixture depends on the orde
 `--processor-times=FILE` writes the seconds of each test and its fixtures as JSON lines.
 """
 
+import itertools
 import json
 import resource
 from pathlib import Path
 
+import forked_programs
 import pytest
 
 LIMIT = 10.0
-
-# Set by forked_programs.py: a file with the seconds of each program that ran in a fork.
-programs: Path | None = None
-_tests: dict[str, dict] = {}
 _before = 0.0
 
 
 def used() -> float:
     """Return the processor seconds of this process and of its programs that have ended."""
     own, children = map(resource.getrusage, (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
-    forks = programs.read_text().split() if programs and programs.exists() else []
-    times = (own.ru_utime, own.ru_stime, children.ru_utime, children.ru_stime)
-    return sum(times) + sum(map(float, forks))
+    ended = own.ru_utime + own.ru_stime + children.ru_utime + children.ru_stime
+    return ended + forked_programs.processor_seconds()
 
 
 def pytest_runtest_logstart():
@@ -33,30 +30,26 @@ def pytest_runtest_logstart():
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(item):
-    """Add the seconds of the setup, call or teardown of a test, for the process that prints."""
+def pytest_runtest_makereport():
+    """Add its seconds to the report of a setup, call or teardown."""
     global _before
     report = yield
     now = used()
-    long = item.get_closest_marker("long") is not None
-    report.user_properties += [("seconds", round(now - _before, 3)), ("long", long)]
-    _before = now
+    report.processor_seconds, _before = now - _before, now
     return report
-
-
-def pytest_runtest_logreport(report):
-    properties = dict(report.user_properties)
-    if "seconds" in properties:
-        test = _tests.setdefault(report.nodeid, {"test": report.nodeid, "long": properties["long"]})
-        test[report.when] = properties["seconds"]
 
 
 def pytest_terminal_summary(terminalreporter, config):
     """Write the seconds, and list the tests over the limit."""
+    tests = {}
+    for report in itertools.chain.from_iterable(terminalreporter.stats.values()):
+        if hasattr(report, "processor_seconds"):
+            test = {"test": report.nodeid, "long": "long" in report.keywords}
+            test = tests.setdefault(report.nodeid, test)
+            test[report.when] = round(report.processor_seconds, 3)
     if path := config.getoption("processor_times"):
-        lines = [json.dumps(test) + "\n" for test in _tests.values()]
-        Path(path).write_text("".join(lines), encoding="utf-8")
-    over = [test for test in _tests.values() if test.get("call", 0) > LIMIT and not test["long"]]
+        Path(path).write_text("".join(json.dumps(test) + "\n" for test in tests.values()))
+    over = [test for test in tests.values() if test.get("call", 0) > LIMIT and not test["long"]]
     if over:
         terminalreporter.section(f"over {LIMIT:g} processor seconds without the mark `long`")
     for test in sorted(over, key=lambda test: -test["call"]):

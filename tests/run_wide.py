@@ -20,16 +20,15 @@ ENVIRONMENT = {"TF_CPP_MIN_LOG_LEVEL": "3"} | os.environ
 # Set by conftest.py: the folder, and the process that started the run and ends with it.
 folder: Path | None = None
 process: int | None = None
-_made: dict[Path, dict] = {}
+_made: dict[Path, list] = {}
 
 
 def made_once(name: str, make: Callable[[Path], object]) -> Path:
-    """Return the file or folder of the run that `make(path)` writes, unless that has been done.
+    """Return the file or folder `name` of the run, which `make(path)` writes the first time.
 
     Args:
-        name: unique within the run; may be a relative path. Its last part is also the name of what
-            `make` is asked to write.
-        make: called with a path that does not exist, in a folder that does.
+        name: a relative path, unique within the run.
+        make: called with a path that has the same last part and does not exist.
     """
     path, unfinished = folder / name, folder / "unfinished" / name
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -43,11 +42,10 @@ def made_once(name: str, make: Callable[[Path], object]) -> Path:
     return path
 
 
-def content(path: Path) -> dict[str, list[int]]:
-    """Return the size and the time of change of each file, by name."""
-    files = [path] if path.is_file() else sorted(each for each in path.rglob("*") if each.is_file())
-    states = {str(file.relative_to(path)): os.stat(file) for file in files}
-    return {name: [state.st_size, state.st_mtime_ns] for name, state in states.items()}
+def content(path: Path) -> list[tuple[str, int, int]]:
+    """Return the name, the size and the time of change of each file."""
+    files = [file for file in sorted([path, *path.rglob("*")]) if file.is_file()]
+    return [(str(file), file.stat().st_size, file.stat().st_mtime_ns) for file in files]
 
 
 def changed() -> list[str]:

@@ -1,4 +1,4 @@
-"""Cases of which some are in the long tests, which only `--all` and `--long K/N` run."""
+"""Cases of which some are long tests."""
 
 from collections.abc import Collection, Mapping
 
@@ -6,11 +6,7 @@ import pytest
 
 
 def with_long(cases: Mapping[str, object], long: Collection[str]) -> list:
-    """Return the values of cases as parameters of a test, with their names as ids; those of the
-    names in `long` have the mark.
-    """
+    """Return cases as parameters of a test; those that `long` names have the mark `long`."""
     assert set(long) <= set(cases), set(long) - set(cases)
-    return [
-        pytest.param(value, id=name, marks=[pytest.mark.long] * (name in long))
-        for name, value in cases.items()
-    ]
+    marks = {name: [pytest.mark.long] for name in long}
+    return [pytest.param(case, id=name, marks=marks.get(name, [])) for name, case in cases.items()]

@@ -2,7 +2,6 @@
 
 import functools
 import io
-import json
 import signal
 import sys
 from pathlib import Path
@@ -26,7 +25,7 @@ def opened_once(monkeypatch):
 def load_or_recall(path, **options):
     """Open a model as `opening.load` does, or return it if that has been done."""
     path = Path(path)
-    return recalled(path, json.dumps(content(path)) if path.exists() else None, **options)
+    return recalled(path, tuple(content(path)), **options)
 
 
 @functools.lru_cache(maxsize=16)
