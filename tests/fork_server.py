@@ -1,9 +1,8 @@
 """A process that imports TensorFlow once and forks for each program that a test runs.
 
 `python fork_server.py SOCKET PID` returns when the socket accepts connections, and leaves a process
-that ends with the process PID. `fork_client.py` connects to it.
-
-A process that has imported TensorFlow and not used it can fork.
+that ends with the process PID. `fork_client.py` connects to it. The process can fork because it
+has imported TensorFlow but not used it.
 """
 
 import atexit
@@ -36,7 +35,6 @@ def import_packages() -> None:
     for module in pkgutil.walk_packages(tfk_transformer.__path__, "tfk_transformer."):
         if ".beam" not in module.name and not module.name.endswith("__main__"):
             importlib.import_module(module.name)
-    gc.collect()
     gc.freeze()  # The programs share these objects; a collection would copy their pages.
 
 
@@ -59,7 +57,7 @@ def answer(connection: socket.socket) -> None:
     _, streams, _, _ = socket.recv_fds(connection, 1, 3)
     request = json.loads(connection.makefile().readline())
     if not can_fork(request["command"], request["env"]):
-        return
+        return  # Without an answer, the client itself becomes the program.
     program = os.fork()
     if program == 0:
         connection.close()

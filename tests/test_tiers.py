@@ -1,4 +1,4 @@
-"""Which tests run, and what the end of a run lists."""
+"""Which tests run, and what the end of a run lists or refuses."""
 
 import json
 import re
@@ -10,7 +10,7 @@ import pytest
 
 TESTS = Path(__file__).parent
 SUITE = """
-import time, pytest
+import pytest, run_wide, time
 
 def work():
     end = time.process_time() + 0.4
@@ -21,23 +21,20 @@ def fixture(): work()
 
 def test_fixture(fixture): pass
 def test_slow(): work()
-
-@pytest.mark.parametrize("number", [1, 2, 3])
-def test_skipped(number): pytest.skip("no browser")
+def test_change(): run_wide.made_once("file", lambda path: path.touch()).write_text("text")
 
 @pytest.mark.long
 @pytest.mark.parametrize("number", [1, 2])
-def test_long(number): work()
+def test_long(number): pass
 """
 
 
 @pytest.fixture
 def run(tmp_path, monkeypatch):
-    """Run a suite with a limit of 0.2 s; gives the output, and the seconds of tests by name."""
+    """Run a suite with a limit of 0.2 s; gives the output, and the seconds of tests that ran."""
     conftest = (TESTS / "conftest.py").read_text() + "\nprocessor_seconds.LIMIT = 0.2\n"
     (tmp_path / "conftest.py").write_text(conftest)
     (tmp_path / "tfk_transformer.py").touch()  # No test here needs the library.
-    (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers = long\n")
     (tmp_path / "test_them.py").write_text(SUITE)
     monkeypatch.setenv("PYTHONPATH", str(TESTS))
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")  # Plugins take 1.5 s to import.
@@ -46,23 +43,23 @@ def run(tmp_path, monkeypatch):
         command = [sys.executable, "-m", "pytest", "-p", "xdist", "--processor-times=times"]
         done = subprocess.run([*command, *options], capture_output=True, text=True, cwd=tmp_path)
         tests = map(json.loads, (tmp_path / "times").read_text().splitlines())
-        return done.stdout, {test["test"].partition("::")[2]: test for test in tests}
+        return done.stdout, {
+            each["test"].partition("::")[2]: each for each in tests if "call" in each
+        }
 
     return call
 
 
-def test_end_of_run_lists_slow_and_left_out_tests(run):
+def test_end_of_run_lists_slow_and_long_tests_and_changes(run):
     output, seconds = run("-n", "1")
     assert seconds["test_fixture"]["setup"] > 0.2 > seconds["test_fixture"]["call"]
     assert re.findall(r"(?m)^ +[\d.]+ s  test_them.py::(.+)$", output) == ["test_slow"]
-    assert "    3  no browser\n    2  long: ./scripts/test --all runs them too\n" in output
+    assert "\n    2  long: ./scripts/test --all runs them too\n" in output
+    assert "AssertionError: a test changed files that all tests read" in output
 
 
 def test_long_tests_are_selected(run):
-    runs = [run(option) for option in ("--long=1/2", "--long=2/2", "test_them.py::test_long")]
-    first, second, named = (
-        {name for name in seconds if "test_long" in name and "call" in seconds[name]}
-        for _, seconds in runs
-    )
+    options = ("--long=1/2", "--long=2/2", "test_them.py::test_long")
+    first, second, named = (run("-k", "test_long", each)[1].keys() for each in options)
     assert first | second == named == {"test_long[1]", "test_long[2]"}
     assert not first & second
