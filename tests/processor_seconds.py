@@ -42,8 +42,8 @@ def pytest_terminal_summary(terminalreporter, config):
     tests = {}
     for report in itertools.chain.from_iterable(terminalreporter.stats.values()):
         if hasattr(report, "processor_seconds"):
-            test = {"test": report.nodeid, "long": "long" in report.keywords}
-            test = tests.setdefault(report.nodeid, test)
+            new = {"test": report.nodeid, "long": "long" in report.keywords}
+            test = tests.setdefault(report.nodeid, new)
             test[report.when] = round(report.processor_seconds, 3)
     if path := config.getoption("processor_times"):
         Path(path).write_text("".join(json.dumps(test) + "\n" for test in tests.values()))

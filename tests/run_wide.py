@@ -26,8 +26,7 @@ _made: dict[Path, list] = {}
 def made_once(name: str, make: Callable[[Path], object]) -> Path:
     """Return the file or folder `name` of the run, which `make(path)` writes the first time.
 
-    The name is unique within the run, and may be a relative path. Its last part is also the name of
-    the path that `make` gets, at which nothing exists.
+    `make` gets a path with the same last part, at which nothing exists.
     """
     path, unfinished = folder / name, folder / "unfinished" / name
     path.parent.mkdir(parents=True, exist_ok=True)

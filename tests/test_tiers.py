@@ -43,9 +43,8 @@ def run(tmp_path, monkeypatch):
         command = [sys.executable, "-m", "pytest", "-p", "xdist", "--processor-times=times"]
         done = subprocess.run([*command, *options], capture_output=True, text=True, cwd=tmp_path)
         tests = map(json.loads, (tmp_path / "times").read_text().splitlines())
-        return done.stdout, {
-            each["test"].partition("::")[2]: each for each in tests if "call" in each
-        }
+        ran = {each["test"].partition("::")[2]: each for each in tests if "call" in each}
+        return done.stdout, ran
 
     return call
 
