@@ -146,6 +146,7 @@ def test_numpy_backend_same_logits():
 @pytest.mark.skipif(
     importlib.util.find_spec("jax") is None, reason="JAX is not installed: pip install -e .[jax]"
 )
+@pytest.mark.long  # imports JAX; training/test_backends.py fits under JAX in the short tests
 def test_transformer_fits_under_jax():
     code = MODEL.replace('"decoder_layers": 2', '"decoder_layers": 1') + (
         "adam = keras.optimizers.Adam(InverseSquareRoot(1e-2, 5))\n"

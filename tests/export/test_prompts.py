@@ -55,6 +55,12 @@ def exported(continuer, few_probes, tmp_path_factory):
     return path
 
 
+@pytest.fixture(scope="module")
+def opened(continuer, exported):
+    """The model and its files, as streamers."""
+    return continuer, SavedModelTranslator(exported / "saved_model"), OnnxStreamer(exported)
+
+
 def test_model_ends_after_one_character(continuer):
     assert [actual.text for actual in continuer.translate(PROMPTS, beam_size=1)] == ["x"] * len(
         PROMPTS
@@ -63,19 +69,15 @@ def test_model_ends_after_one_character(continuer):
 
 
 @pytest.mark.parametrize("min_length", [0, 1, 2, 5])
-def test_batched_prompts_match_single(continuer, exported, min_length):
+def test_batched_prompts_match_single(continuer, opened, min_length):
     settings = SearchSettings(beam_size=1, min_length=min_length).as_arrays()
     ids = parity.probe_ids(PROMPTS, continuer.source_tokenizer, 23)
     expected = [
         actual.text for actual in continuer.translate(PROMPTS, beam_size=1, min_length=min_length)
     ]
-    for opened in (
-        continuer,
-        SavedModelTranslator(exported / "saved_model"),
-        OnnxStreamer(exported),
-    ):
+    for streamer in opened:
         # (N, T), padding while a prompt is read.
-        together = np.stack(list(next_tokens(opened.runtime, ids, settings)), axis=1)
+        together = np.stack(list(next_tokens(streamer.runtime, ids, settings)), axis=1)
         assert (
             continuer.target_tokenizer.decode([row[row > 0].tolist() for row in together])
             == expected

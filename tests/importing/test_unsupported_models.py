@@ -414,9 +414,18 @@ WRONG = [["marian"], {"a": ["b"]}, 10**30, 1.5, None, "x", True, [[1]]]
     ("file", "keys"),
     [
         ("config.json", ["model_type", "vocab_size", "decoder_start_token_id", "num_beams"]),
-        ("generation_config.json", ["max_length", "eos_token_id", "bad_words_ids"]),
-        ("tokenizer_config.json", ["added_tokens_decoder", "source_lang", "separate_vocabs"]),
         ("vocab.json", ["</s>", "<unk>"]),
+        # Each imports a folder 24 times.
+        pytest.param(
+            "generation_config.json",
+            ["max_length", "eos_token_id", "bad_words_ids"],
+            marks=pytest.mark.long,
+        ),
+        pytest.param(
+            "tokenizer_config.json",
+            ["added_tokens_decoder", "source_lang", "separate_vocabs"],
+            marks=pytest.mark.long,
+        ),
     ],
 )
 def test_wrong_types_are_one_line(marian, file, keys):

@@ -120,10 +120,9 @@ def rows_and_order(rows=256):
     return source, larger
 
 
-# A training each.
-@pytest.mark.parametrize(
-    "dtype", ["float32", pytest.param("mixed_bfloat16", marks=pytest.mark.long)]
-)
+# A training each. training/test_classifier_training.py trains one in the short tests.
+@pytest.mark.long
+@pytest.mark.parametrize("dtype", ["float32", "mixed_bfloat16"])
 def test_fit_learns_token_order(dtype):
     model, (source, larger) = (
         built(dtype, num_classes=2, vocab_size=11, dropout=0.0, encoder_layers=1),

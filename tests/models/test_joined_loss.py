@@ -134,6 +134,7 @@ def test_other_models_join_their_loss(model_class, options, joined):
     assert set(joined) == {0.1}
 
 
+@pytest.mark.long  # traces a step; training/test_backends.py compares one in the short tests
 def test_each_tower_joins_its_loss(learned_apart, joined):
     assert_same(fitted(make(Transformer), towers=2), learned_apart)
     assert joined == [0.1, 0.1]

@@ -38,11 +38,12 @@ def functional():
     ("make", "signature"),
     [
         (called, None),
-        (called, SIGNATURE),
         (functional, None),
-        (lambda: make_model(CONFIG), None),
+        # Each traces and saves a model.
+        pytest.param(called, SIGNATURE, marks=pytest.mark.long),
+        pytest.param(lambda: make_model(CONFIG), None, marks=pytest.mark.long),
     ],
-    ids=["called", "with a signature", "functional", "built"],
+    ids=["called", "functional", "with a signature", "built"],
 )
 def test_model_export_traces_integers(make, signature, tmp_path):
     model = make()

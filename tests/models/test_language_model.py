@@ -110,6 +110,7 @@ def test_weights_load_by_name():
     np.testing.assert_array_equal(other(rows), model(rows))
 
 
+@pytest.mark.long  # a training; test_fit_doors.py has a short one of a language model
 def test_fit_learns_to_count():
     model = built(vocab_size=11, dropout=0.0, decoder_layers=1)
     rows = (np.arange(5)[None, :] + np.arange(7)[:, None]) % 7 + 4

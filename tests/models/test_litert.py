@@ -36,7 +36,7 @@ pytestmark = [
 @pytest.mark.parametrize(
     ("config", "inputs"),
     [
-        pytest.param(CONFIG, PAIR, id="Transformer"),
+        pytest.param(CONFIG, PAIR, id="Transformer", marks=LONG),
         pytest.param(
             CONFIG.replace(positions="relative", decoder_mixer="ssru"),
             PAIR,

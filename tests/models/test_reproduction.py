@@ -30,12 +30,18 @@ OPTIONS = {
     "prefixes": {"source_prefix": (4, 5), "target_prefix": (6,), "source_suffix": (2,)},
     "tied": {"tie_embeddings": "target", "output": "probabilities", "source_end": False},
 }
+LONG = [*((name, "float32") for name in ("learned", "prefixes", "tied")), ("plain", "float16")]
 INPUTS = {"source": np.array([[4, 5, 0]], "int32"), "target": np.array([[1, 6, 7, 8]], "int32")}
 
 
 @pytest.mark.parametrize(
     ("options", "dtype"),
-    [*((name, "float32") for name in OPTIONS), ("plain", "mixed_bfloat16"), ("plain", "float16")],
+    [
+        *((name, "float32") for name in ("plain", "ssru", "relative")),
+        ("plain", "mixed_bfloat16"),
+        # Each makes three models.
+        *(pytest.param(*case, marks=pytest.mark.long) for case in LONG),
+    ],
 )
 def test_library_models_do_not_differ(options, dtype):
     model = make_model(CONFIG.replace(**OPTIONS[options]), dtype=dtype)
@@ -111,9 +117,14 @@ def quantize(mode):
 @pytest.mark.parametrize(
     ("change", "difference"),
     [
-        (enable_lora, None),
+        # Each model is saved and loaded twice.
+        pytest.param(enable_lora, None, marks=pytest.mark.long),
         (quantize("int8"), None),
-        (quantize("int4"), "its layer 'encoder/layer_1/feed_forward/inner' is quantized to int4, "),
+        pytest.param(
+            quantize("int4"),
+            "its layer 'encoder/layer_1/feed_forward/inner' is quantized to int4, ",
+            marks=pytest.mark.long,
+        ),
     ],
 )
 def test_keras_files_of_changed_layers(change, difference, tmp_path):

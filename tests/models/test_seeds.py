@@ -18,6 +18,7 @@ from seed_references import (
     yet_another_classifier,
     yet_another_decoder,
 )
+from tiers import with_long
 
 from tfk_transformer.config.model_options import TransformerConfig
 from tfk_transformer.losses import LabelSmoothedCrossentropy
@@ -264,7 +265,10 @@ def sampled(weights, count=6):
             )
 
 
-@every_case
+# A difference quotient for many weights; the norms after and before the sublayers stay short.
+@pytest.mark.parametrize(
+    "name", with_long({name: name for name in CASES}, {*CASES} - {"step_by_step", "from_zero"})
+)
 def test_gradients_equal_formulas(name):
     weights, gradients = weights_of(name), gradients_of(built(name))
     elements = list(sampled(weights))

@@ -1,8 +1,9 @@
 """Train with the backend that `KERAS_BACKEND` names, and print what was computed as JSON.
 
 `losses`: the losses of 8 steps on number words. `weighted`: for each way to weigh tokens and each
-way to compute a step, the loss, the metrics and the gradient of the output weights, with the
-decoder outputs and predictions from which `test_backends.py` computes the same in float64.
+way to compute a step, the loss, the metrics and the gradient of the output weights. `outputs` and
+`logits`: the decoder outputs and predictions, equal in all of these steps, from which
+`test_backends.py` computes the same in float64.
 """
 
 import itertools
@@ -20,10 +21,9 @@ from tfk_transformer.training.towers import fit_in_towers
 
 STEPS = 8
 ROWS, LENGTH, VOCAB_SIZE = 6, 7, 11
-# A trace of two towers takes seconds.
+# A trace takes seconds: each reduction and each loss is computed in towers once.
 TOWER_STEPS = {
     ("mean_with_sample_weight", "tokens", "towers"),
-    ("mean_with_sample_weight", "tokens", "joined towers"),
     ("sum_over_batch_size", "rows and classes", "joined towers"),
 }
 CLASS_WEIGHT = {4: 3.0, 7: 0.25, 10: 0.0}
@@ -78,15 +78,27 @@ class Apart(tfk.losses.LabelSmoothedCrossentropy):
     """The same loss, which is not joined with the projection."""
 
 
-def step(loss, fitting, towers, run_eagerly):
-    """Run one step of gradient descent by `fit`, and return what it computed."""
-    inputs, labels, _ = batch()
+def small_model():
+    """Return the model that every weighted step begins with."""
     sizes = {"source_vocab_size": VOCAB_SIZE, "target_vocab_size": VOCAB_SIZE}
     layers = {"encoder_layers": 1, "decoder_layers": 1, "tie_embeddings": "none", "dropout": 0.0}
     config = tfk.TransformerConfig(**sizes, **layers, model_dim=8, ff_dim=8, num_heads=2)
     model = tfk.Transformer(config)
     model.build()
     set_weights(model)
+    return model
+
+
+def forward():
+    """Return the decoder outputs and the predictions that a step begins with."""
+    model, (inputs, *_) = small_model(), batch()
+    arrays = {"outputs": model.decode(inputs).output, "logits": model(inputs)}
+    return {name: keras.ops.convert_to_numpy(array).tolist() for name, array in arrays.items()}
+
+
+def step(loss, fitting, towers, run_eagerly):
+    """Run one step of gradient descent by `fit`, and return what it computed."""
+    model, (inputs, labels, _) = small_model(), batch()
     model.compile(
         keras.optimizers.SGD(1.0),
         loss,
@@ -95,20 +107,17 @@ def step(loss, fitting, towers, run_eagerly):
             tfk.metrics.TokenAccuracy(),
             tfk.metrics.Perplexity(name="weighted_perplexity"),
         ],
-        run_eagerly=run_eagerly,
+        run_eagerly=True,
     )
     fit_in_towers(model, towers)
-    outputs = model.decode(inputs).output
-    logits = model(inputs)
     weights = {name: fitting[name] for name in fitting if name == "sample_weight"}
     evaluated = model.evaluate(
         inputs, labels, batch_size=ROWS, verbose=0, return_dict=True, **weights
     )
     before = np.array(model.projection.kernel)
+    model.run_eagerly = run_eagerly  # only the step of `fit` is traced
     history = model.fit(inputs, labels, batch_size=ROWS, verbose=0, **fitting).history
     return {
-        "outputs": np.array(keras.ops.convert_to_numpy(outputs)).tolist(),
-        "logits": np.array(keras.ops.convert_to_numpy(logits)).tolist(),
         "gradient": (before - keras.ops.convert_to_numpy(model.projection.kernel)).tolist(),
         "fitted": {name: float(values[0]) for name, values in history.items()},
         "evaluated": {name: float(value) for name, value in evaluated.items()},
@@ -128,15 +137,17 @@ def weighted_steps():
     averages = ["sum_over_batch_size", "mean_with_sample_weight"]
     cases = [*itertools.product(averages[:1], fittings), (averages[1], "tokens"), ("sum", "tokens")]
     ways = {"apart": (Apart, 1)}
+    traced = "apart"
     if keras.backend.backend() == "tensorflow":
         ways |= {"joined": (tfk.losses.LabelSmoothedCrossentropy, 1), "towers": (Apart, 2)}
         ways |= {"joined towers": (tfk.losses.LabelSmoothedCrossentropy, 2)}
+        traced = "joined"
     return {
         f"{name}, {reduction}, {way}": step(
             loss(0.1, reduction=reduction),
             fittings[name],
             towers,
-            run_eagerly=towers == 1 and name != "rows and classes",  # a trace takes seconds
+            run_eagerly=towers == 1 and (name, way) != ("rows and classes", traced),
         )
         for (reduction, name), (way, (loss, towers)) in itertools.product(cases, ways.items())
         if towers == 1 or (reduction, name, way) in TOWER_STEPS
@@ -144,4 +155,5 @@ def weighted_steps():
 
 
 if __name__ == "__main__":
-    print(json.dumps({"losses": number_losses(), "weighted": weighted_steps()}))
+    computed = {"losses": number_losses(), "weighted": weighted_steps(), **forward()}
+    print(json.dumps(computed))

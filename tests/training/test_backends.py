@@ -91,9 +91,9 @@ def figures(labels, logits, mask, weights, reduction):
 
 def test_weights_count_as_in_float64(steps):
     """Loss, metrics and gradients of every way to weigh and to compute a step."""
+    outputs, logits = (np.array(steps[key], "float64") for key in ("outputs", "logits"))
     largest = 0.0
     for name, computed in steps["weighted"].items():
-        outputs, logits = (np.array(computed[key], "float64") for key in ("outputs", "logits"))
         fitted, evaluated, gradient = expected(name, outputs, logits)
         assert computed["fitted"] == pytest.approx(fitted, rel=2e-5), name
         assert computed["evaluated"] == pytest.approx(evaluated, rel=2e-5), name

@@ -24,10 +24,9 @@ SMALL = {"model_dim": 8, "ff_dim": 16, "num_heads": 2, "encoder_layers": 1, "dec
 
 def small_recipe(folder):
     """Return a recipe of short epochs, with its data in the folder."""
-    data = write_number_files(folder, range(200))
     return Recipe(
-        data=data,
-        validation_data=data,
+        data=write_number_files(folder / "train", range(200)),
+        validation_data=write_number_files(folder / "validation", range(40)),
         preset="tiny",
         options=SMALL,
         vocab_size=60,

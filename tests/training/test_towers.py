@@ -97,8 +97,8 @@ def plain():
     return fitted(1, BATCHES)
 
 
-# Traces a step.
-@pytest.fixture(scope="module", params=[2, pytest.param(3, marks=pytest.mark.long)])
+# Each traces a step. test_backends.py has a step of two towers in the short tests.
+@pytest.fixture(scope="module", params=[pytest.param(n, marks=pytest.mark.long) for n in (2, 3)])
 def parted(request):
     """What several towers learn."""
     return fitted(request.param, BATCHES)

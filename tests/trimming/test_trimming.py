@@ -93,9 +93,16 @@ def assert_equal_on_kept_tokens(before, after, sources, targets):
     [
         ("unigram", False, False, {"tie_embeddings": "all", "output_bias": True}),
         ("unigram", True, False, {"tie_embeddings": "none"}),
-        ("bpe", False, False, {"tie_embeddings": "target", "source_prefix": (9, 7)}),
         ("bpe", True, True, {"tie_embeddings": "none", "output_bias": True}),
-        ("unigram", False, True, {"tie_embeddings": "target", "target_prefix": (11,)}),
+        # The cases above have both kinds of tokenizers, shared and separate.
+        pytest.param(
+            *("bpe", False, False, {"tie_embeddings": "target", "source_prefix": (9, 7)}),
+            marks=pytest.mark.long,
+        ),
+        pytest.param(
+            *("unigram", False, True, {"tie_embeddings": "target", "target_prefix": (11,)}),
+            marks=pytest.mark.long,
+        ),
     ],
 )
 def test_log_probs_equal_over_kept(model_type, byte_fallback, separate, options):
