@@ -336,6 +336,7 @@ def test_long_probes_compare_by_ids(small, tmp_path):
         assert figures["sentences"] == FEW
 
 
+@pytest.mark.long  # traces another search
 def test_large_model_fewer_beam_probes(small, tmp_path, monkeypatch):
     monkeypatch.setattr(expected_results, "LARGE", small.model.count_params() - 1)
     monkeypatch.setattr(expected_results, "BEAM_PROBES", 5)

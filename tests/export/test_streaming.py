@@ -243,6 +243,8 @@ def test_differing_tokens_are_refused():
 # Other models.
 
 
+# An export each. test_prompts.py and test_ensemble_files.py have other models in the short tests.
+@pytest.mark.long
 @pytest.mark.parametrize(
     "options",
     [
@@ -254,17 +256,14 @@ def test_differing_tokens_are_refused():
             "source_prefix": (7, 9),
             "source_suffix": (5,),
         },
-        pytest.param(
-            {
-                "key_dim": 3,
-                "value_dim": 5,
-                "tie_embeddings": "all",
-                "output_bias": True,
-                "attention_bias": True,
-                "target_prefix": (2, 9),
-            },
-            marks=pytest.mark.long,  # an export each
-        ),
+        {
+            "key_dim": 3,
+            "value_dim": 5,
+            "tie_embeddings": "all",
+            "output_bias": True,
+            "attention_bias": True,
+            "target_prefix": (2, 9),
+        },
     ],
 )
 def test_other_options_stream_from_onnx(translator, tmp_path, monkeypatch, options):

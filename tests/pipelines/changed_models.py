@@ -380,10 +380,6 @@ CHANGES = {
 }
 # Changes of the same kind as others, which are tested in every run.
 LONG = {
-    "epsilon",
-    "scale of a member",
-    "configuration",
-    "unused layer",
     "not built",
     "batch norm",
     "ensemble",

@@ -171,7 +171,7 @@ class StepWeights(keras.callbacks.Callback):
 def test_bundle_averages_last_epochs(small, tmp_path):
     weights = Weights()
     translator = train(
-        small.replace(average=2, validation_data=None),
+        small.replace(average=2, epochs=2, validation_data=None),
         tmp_path / "bundle",
         callbacks=[weights],
         say=lambda line: None,

@@ -20,11 +20,11 @@ from tfk_transformer.training.trainer import train
 from tfk_transformer.training.distribution import gather
 from pathlib import Path
 
-folder, data = Path(sys.argv[1]), sys.argv[2]
+folder, data, *validation_data = Path(sys.argv[1]), *sys.argv[2:]
 recipe = Recipe(
     data=data, preset="tiny", tokenizer="char", vocab_size=40, max_length=48, batch_tokens=530,
     epochs=4, dropout=0.0, learning_rate=1e-2, warmup_steps=4, clip_norm=0.1,
-    validation_data=data, average=2,
+    validation_data=validation_data[0] if validation_data else None, average=2,
     options={
         "encoder_layers": 1, "decoder_layers": 1, "model_dim": 8, "ff_dim": 12, "num_heads": 2
     },
@@ -39,9 +39,19 @@ try:
     gather(3)
 except ValueError as error:
     print(error)
+"""
+FITTING = """
+import tensorflow as tf
+cpu, = tf.config.list_physical_devices("CPU")
+tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
+import numpy as np
+from tfk_transformer import Transformer, TransformerConfig
 from tfk_transformer.losses import LabelSmoothedCrossentropy
+sizes = {
+    "encoder_layers": 1, "decoder_layers": 1, "model_dim": 8, "ff_dim": 12, "num_heads": 2
+}
 with tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"]).scope():
-    model = type(fitted.model)(fitted.model.config)
+    model = Transformer(TransformerConfig(source_vocab_size=9, target_vocab_size=9, **sizes))
     model.compile("sgd", LabelSmoothedCrossentropy(), jit_compile=False)
 ids, floats = np.ones((4, 3), "int32"), np.ones((4, 3), "float32")
 for source in ids, floats:
@@ -54,19 +64,24 @@ for source in ids, floats:
 """
 
 
-@pytest.fixture(scope="module")
-def trained():
+# The evaluation is also traced, for one device and for two.
+@pytest.fixture(
+    scope="module",
+    params=["trained", pytest.param("evaluated", marks=pytest.mark.long)],
+)
+def trained(request):
     """A folder with the weights and bundles of a training on one device, and on two; and the output
     of the program.
     """
-    folder = made_once("mirrored", train)
+    evaluates = request.param == "evaluated"
+    folder = made_once(f"mirrored/{request.param}", lambda path: train(path, evaluates))
     return folder, (folder / "output.txt").read_text()
 
 
-def train(folder):
+def train(folder, evaluates):
     folder.mkdir()
-    data = write_number_files(folder, range(60))
-    done = run_program([sys.executable, "-c", TRAINING, str(folder), data])
+    data = [write_number_files(folder, range(60))] * (1 + evaluates)
+    done = run_program([sys.executable, "-c", TRAINING, str(folder), *data])
     assert done.returncode == 0, done.stderr[-2000:]
     (folder / "output.txt").write_text(done.stdout)
 
@@ -87,23 +102,24 @@ def test_devices_give_same_losses(trained):
         json.loads((trained[0] / f"on {devices}" / "history.json").read_text())
         for devices in (1, None)
     ]
-    for name in ("loss", "val_loss", "accuracy", "perplexity"):
+    assert list(histories[0]) == list(histories[1])
+    for name in {"loss", "val_loss", "accuracy", "perplexity"} & histories[0].keys():
         np.testing.assert_allclose(histories[1][name], histories[0][name], rtol=1e-4)
     assert histories[1]["loss"][-1] < 0.9 * histories[1]["loss"][0]
 
 
 def test_too_many_devices_are_refused(trained):
-    assert (
-        trained[1].splitlines()[0]
-        == "devices: expected from 1 to 2, as there are 2 of kind cpu, got 3."
-    )
+    assert trained[1] == "devices: expected from 1 to 2, as there are 2 of kind cpu, got 3.\n"
 
 
-def test_float_ids_are_refused(trained):
+@pytest.mark.long  # traces a step on two devices
+def test_float_ids_are_refused():
     """Keras builds the model with the mean of the devices' ids, which are floats, and only that is
     let pass.
     """
-    _, of_ids, of_floats = trained[1].splitlines()
+    done = run_program([sys.executable, "-c", FITTING])
+    assert done.returncode == 0, done.stderr[-2000:]
+    of_ids, of_floats = done.stdout.splitlines()
     assert of_ids == "1"
     assert of_floats == (
         "source: expected integer ids, got float32; convert them, for instance with "
