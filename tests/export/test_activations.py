@@ -71,7 +71,11 @@ def test_translator_exports_to_int8(translator, exported, tmp_path):
     assert int8.stat().st_size < 0.6 * float32.stat().st_size
 
 
-@pytest.mark.parametrize("options", [{}, RELATIVE], ids=["relu", "relative"])
+# An export each.
+@pytest.mark.parametrize(
+    "options",
+    [pytest.param({}, id="relu", marks=pytest.mark.long), pytest.param(RELATIVE, id="relative")],
+)
 def test_classifier_exports_exactly(small, tmp_path, options):
     keras.utils.set_random_seed(0)
     sizes = {"model_dim": 18, "ff_dim": 13, "num_heads": 3, "encoder_layers": 2, "max_length": 24}

@@ -37,7 +37,7 @@ SEARCHES = (
     {"beam_size": 2, "n_best": 2, "temperature": 1.3, "top_k": 7, "seed": 5},
 )
 
-FORMATS = ("saved_model", "onnx", "onnx_steps")
+FORMATS = ("saved_model", "onnx")
 
 
 @pytest.fixture(scope="module")
@@ -95,11 +95,13 @@ def test_runtimes_score_pairs_alike(ensemble, saved_model, files):
             np.testing.assert_allclose(other.attention, expected.attention, atol=1e-5)
 
 
-def test_runtimes_stream_alike(ensemble, saved_model, files):
+@pytest.mark.long  # an export of the step files, and a trace of the steps
+def test_runtimes_stream_alike(ensemble, saved_model, tmp_path):
+    export(ensemble, tmp_path / "files", ["onnx_steps"])
     for settings in ({}, {"repetition_penalty": 1.7}):
         actual = [
             "|".join(streamer.stream("cd dc aab", **settings))
-            for streamer in (ensemble, saved_model, OnnxStreamer(files))
+            for streamer in (ensemble, saved_model, OnnxStreamer(tmp_path / "files"))
         ]
         assert actual == actual[:1] * 3
 

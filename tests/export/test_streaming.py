@@ -243,7 +243,7 @@ def test_differing_tokens_are_refused():
 # Other models.
 
 
-# An export each. test_prompts.py and test_ensemble_files.py have other models in the short tests.
+# An export each. test_prompts.py streams from another model in the short tests.
 @pytest.mark.long
 @pytest.mark.parametrize(
     "options",

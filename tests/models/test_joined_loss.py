@@ -82,7 +82,7 @@ def fitted(
         **{"jit_compile": False, **compiling},
     )
     fit_in_towers(model, towers)
-    batches = [batch(seed) for seed in range(3)]
+    batches = [batch(seed) for seed in range(2)]
     inputs = [
         ids if isinstance(model, LanguageModel) else {"source": ids, "target": ids}
         for ids in batches

@@ -63,7 +63,10 @@ def test_single_input_export(config, tmp_path):
     np.testing.assert_allclose(loaded.serve(ids), model(ids), atol=1e-5)
 
 
-@pytest.mark.parametrize("make", [called, lambda: make_model(CONFIG)])
+# Each traces and saves a model.
+@pytest.mark.parametrize(
+    "make", [called, pytest.param(lambda: make_model(CONFIG), marks=pytest.mark.long)]
+)
 def test_saved_model_has_integer_signature(make, tmp_path):
     tf.saved_model.save(make(), str(tmp_path / "model"))
     signature = tf.saved_model.load(tmp_path / "model").signatures["serving_default"]

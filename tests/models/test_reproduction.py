@@ -150,7 +150,10 @@ def test_config_has_a_single_policy(dtype):
     "make",
     [
         lambda: make_model(CONFIG.replace(positions="relative_by_layer")),
-        lambda: Ensemble([Transformer(CONFIG), Transformer(CONFIG.replace(decoder_layers=2))]),
+        pytest.param(
+            lambda: Ensemble([Transformer(CONFIG), Transformer(CONFIG.replace(decoder_layers=2))]),
+            marks=pytest.mark.long,  # makes four models
+        ),
     ],
     ids=["model", "ensemble"],
 )

@@ -267,15 +267,10 @@ def test_long_sequence_is_refused():
         model({"source": ids(B, 20), "target": ids(B, 3)})
 
 
-@pytest.mark.parametrize(
-    "dtype",
-    [
-        # Each traces a training step in its own types; float16 scales its loss as well.
-        pytest.param("float32", marks=pytest.mark.long),
-        pytest.param("mixed_bfloat16", marks=pytest.mark.long),
-        "mixed_float16",
-    ],
-)
+# Each traces a training step in its own types; float16 scales its loss as well. In the short tests,
+# the bundle of conftest.py learns, and training/test_callbacks.py trains in float16.
+@pytest.mark.long
+@pytest.mark.parametrize("dtype", ["float32", "mixed_bfloat16", "mixed_float16"])
 def test_fit_learns_to_copy(dtype):
     layers = {"encoder_layers": 1, "decoder_layers": 1}
     model = built(dtype, source_vocab_size=11, target_vocab_size=11, dropout=0.0, **layers)
