@@ -1,5 +1,9 @@
 """Train with the backend that `KERAS_BACKEND` names, and print what was computed as JSON.
 
+    python tests/training/backend_steps.py few
+
+The argument is `few` for the steps of the short tests, or `all`.
+
 `losses`: the losses of 8 steps on number words. `weighted`: for each way to weigh tokens and each
 way to compute a step, the loss, the metrics and the gradient of the output weights. `outputs` and
 `logits`: the decoder outputs and predictions, equal in all of these steps, from which
@@ -9,6 +13,7 @@ way to compute a step, the loss, the metrics and the gradient of the output weig
 import itertools
 import json
 import os
+import sys
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
@@ -21,11 +26,16 @@ from tfk_transformer.training.towers import fit_in_towers
 
 STEPS = 8
 ROWS, LENGTH, VOCAB_SIZE = 6, 7, 11
-# A trace takes seconds: each reduction and each loss is computed in towers once.
+# A trace of two towers takes seconds. In few steps, each reduction and each loss has one.
 TOWER_STEPS = {
     ("mean_with_sample_weight", "tokens", "towers"),
     ("sum_over_batch_size", "rows and classes", "joined towers"),
 }
+MORE_TOWER_STEPS = {("mean_with_sample_weight", "tokens", "joined towers")}
+# The reductions and weights of the short tests.
+FEW = [("sum_over_batch_size", "rows and classes"), ("mean_with_sample_weight", "tokens")]
+# JAX compiles a step sooner than its operations one by one.
+EAGER = keras.backend.backend() != "jax"
 CLASS_WEIGHT = {4: 3.0, 7: 0.25, 10: 0.0}
 
 
@@ -107,7 +117,7 @@ def step(loss, fitting, towers, run_eagerly):
             tfk.metrics.TokenAccuracy(),
             tfk.metrics.Perplexity(name="weighted_perplexity"),
         ],
-        run_eagerly=True,
+        run_eagerly=EAGER,
     )
     fit_in_towers(model, towers)
     weights = {name: fitting[name] for name in fitting if name == "sample_weight"}
@@ -115,7 +125,7 @@ def step(loss, fitting, towers, run_eagerly):
         inputs, labels, batch_size=ROWS, verbose=0, return_dict=True, **weights
     )
     before = np.array(model.projection.kernel)
-    model.run_eagerly = run_eagerly  # only the step of `fit` is traced
+    model.run_eagerly = run_eagerly  # only JAX also traces the evaluation
     history = model.fit(inputs, labels, batch_size=ROWS, verbose=0, **fitting).history
     return {
         "gradient": (before - keras.ops.convert_to_numpy(model.projection.kernel)).tolist(),
@@ -124,7 +134,7 @@ def step(loss, fitting, towers, run_eagerly):
     }
 
 
-def weighted_steps():
+def weighted_steps(few):
     """Return the results of `step` by its name: the weights, the reduction and the way."""
     _, _, weights = batch()
     fittings = {
@@ -137,26 +147,29 @@ def weighted_steps():
     averages = ["sum_over_batch_size", "mean_with_sample_weight"]
     cases = [*itertools.product(averages[:1], fittings), (averages[1], "tokens"), ("sum", "tokens")]
     ways = {"apart": (Apart, 1)}
-    # One step is traced, as a trace takes seconds; JAX compiles a step sooner than its operations.
-    traced = [("rows and classes", "apart")]
-    if keras.backend.backend() == "jax":
-        traced = [(name, "apart") for name in fittings]
+    traced = "apart"
     if keras.backend.backend() == "tensorflow":
         ways |= {"joined": (tfk.losses.LabelSmoothedCrossentropy, 1), "towers": (Apart, 2)}
         ways |= {"joined towers": (tfk.losses.LabelSmoothedCrossentropy, 2)}
-        traced = [("rows and classes", "joined")]
+        traced = "joined"
+    if few:
+        cases, tower_steps = FEW, TOWER_STEPS
+    else:
+        tower_steps = TOWER_STEPS | MORE_TOWER_STEPS
     return {
         f"{name}, {reduction}, {way}": step(
             loss(0.1, reduction=reduction),
             fittings[name],
             towers,
-            run_eagerly=towers == 1 and (name, way) not in traced,
+            # A trace takes seconds.
+            run_eagerly=EAGER and towers == 1 and (name, way) != ("rows and classes", traced),
         )
         for (reduction, name), (way, (loss, towers)) in itertools.product(cases, ways.items())
-        if towers == 1 or (reduction, name, way) in TOWER_STEPS
+        if towers == 1 or (reduction, name, way) in tower_steps
     }
 
 
 if __name__ == "__main__":
-    computed = {"losses": number_losses(), "weighted": weighted_steps(), **forward()}
+    few = sys.argv[1] == "few"
+    computed = {"losses": number_losses(), "weighted": weighted_steps(few), **forward()}
     print(json.dumps(computed))
