@@ -10,6 +10,7 @@ import keras
 import numpy as np
 import pytest
 from forked_programs import run_program
+from tiers import with_long
 
 # The names in files.
 NAMES = [
@@ -94,18 +95,26 @@ print(json.dumps(outputs))
 
 
 @pytest.fixture(scope="module")
-def outputs():
-    """What each code prints. Keras has JAX if it is there, which is imported in half the time."""
+def outputs(request):
+    """What each code that is tested prints. Keras has JAX if it is there, which is imported in half
+    the time.
+    """
+    calls = (getattr(item, "callspec", None) for item in request.session.items)
+    tested = {call.params.get("name") for call in calls if call}
+    codes = {name: CODES[name] for name in CODES if name in tested or name not in IMPORTS}
     environment = dict(os.environ)
     if importlib.util.find_spec("jax") is not None:
         environment["KERAS_BACKEND"] = "jax"
-    command = [sys.executable, "-W", "ignore", "-c", FORKS, json.dumps(CODES)]
+    command = [sys.executable, "-W", "ignore", "-c", FORKS, json.dumps(codes)]
     done = subprocess.run(command, capture_output=True, text=True, env=environment)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 
 
-@pytest.mark.parametrize("name", IMPORTS)
+# Each imports Keras. "a module" is like the long cases: the import of Keras begins in the package.
+@pytest.mark.parametrize(
+    "name", with_long({name: name for name in IMPORTS}, {"a metric", "training"})
+)
 def test_all_classes_are_registered(name, outputs):
     assert outputs[name] == "[]\n"
 
