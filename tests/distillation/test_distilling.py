@@ -29,6 +29,7 @@ def written(folder):
     return {path.name: path.read_text(encoding="utf-8") for path in folder.glob("*.txt")}
 
 
+@pytest.mark.long  # searches 100 texts twice, and opens an exported file
 def test_choice_is_closest_to_target(translator, exported, data, tmp_path, parts_of_forty):
     lines = []
     pairs = TeacherPairs(

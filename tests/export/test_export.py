@@ -386,10 +386,9 @@ def test_disagreeing_int8_is_refused(small, tmp_path, monkeypatch):
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize(
-    "dtype",
-    [pytest.param("mixed_bfloat16", marks=pytest.mark.long), "mixed_float16"],  # an export each
-)
+# An export each. pipelines/test_text_classifier.py exports a classifier in the short tests.
+@pytest.mark.long
+@pytest.mark.parametrize("dtype", ["mixed_bfloat16", "mixed_float16"])
 def test_half_model_exports_in_float32(small, onnx_files, tmp_path, dtype):
     model = Transformer(small.model.config, dtype=dtype)
     model.build()

@@ -100,8 +100,12 @@ def test_ensemble_matches_keras(tokenizer, tmp_path):
     assert_equal(translator, opened(generate_graph(translator), tmp_path / "two.onnx"))
 
 
+# Two graphs each.
 @pytest.mark.parametrize(
-    "options", [OPTIONS["post"], OPTIONS["marian"]], ids=["table", "kernel_and_bias"]
+    "options",
+    with_long(
+        {"table": OPTIONS["post"], "kernel_and_bias": OPTIONS["marian"]}, {"kernel_and_bias"}
+    ),
 )
 def test_int8_candidates_match_whole(options, tokenizer, tmp_path):
     """With all tokens for candidates, the file gives the ids and scores of the file without a

@@ -207,6 +207,7 @@ def test_matmul_gradients_are_unchanged(width, across):
         np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.long  # traces a step of two towers
 def test_gradients_avoid_page_strides():
     model = Transformer(CONFIG.replace(ff_dim=1024))
     model.build()
