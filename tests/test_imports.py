@@ -128,7 +128,6 @@ inputs = {"source": np.array([[4, 5, 0], [6, 2, 0]]), "target": np.array([[1, 7,
     None in (importlib.util.find_spec("scipy"), importlib.util.find_spec("jax")),
     reason="Keras's NumPy backend needs SciPy and JAX: pip install -e .[jax] scipy",
 )
-@pytest.mark.long  # imports Keras with SciPy and JAX
 def test_numpy_backend_same_logits():
     """NumPy is Keras's plainest backend; nothing but public Keras stands in its way."""
     code = MODEL + "print(keras.backend.backend(), *np.array(model(inputs)).ravel().tolist())"

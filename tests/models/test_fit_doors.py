@@ -288,11 +288,15 @@ def transformer(tokenizer, seed=0, built=True):
     return model
 
 
-def test_batches_equal_their_dataset(pairs, tokenizer):
+@pytest.mark.parametrize(
+    ("eager", "every"),
+    [(True, 5), pytest.param(False, 1, marks=pytest.mark.long)],  # traces two steps
+)
+def test_batches_equal_their_dataset(pairs, tokenizer, eager, every):
     """Nothing is compiled by XLA without a GPU, and Keras warns of nothing."""
     one, other = transformer(tokenizer), transformer(tokenizer)
-    one.run_eagerly = other.run_eagerly = True  # two traces take longer than these few steps
-    some = pairs[::5]
+    one.run_eagerly = other.run_eagerly = eager
+    some = pairs[::every]
     others = batches_of(some, tokenizer, shuffle=False)
     options = {"epochs": 2, "verbose": 0}
     losses = one.fit(batches_of(some, tokenizer), validation_data=others, **options).history

@@ -193,7 +193,6 @@ def test_consistency_uses_divergence(recipe, tmp_path, monkeypatch):
     assert history["loss"][2] < 0.8 * history["loss"][0]
 
 
-@pytest.mark.long  # two trainings
 @pytest.mark.usefixtures("eager_steps")
 def test_same_seed_gives_same_weights(recipe, tmp_path):
     short = recipe.replace(epochs=1, epoch_steps=4, options=NARROW, validation_data=None)
