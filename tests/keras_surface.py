@@ -7,6 +7,7 @@
 `--write` runs all rows under all backends. `test_keras_surface.py` compares the table with them.
 """
 
+import gc
 import importlib
 import json
 import os
@@ -17,6 +18,8 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from xla_flags import FAST_COMPILATION
+
 PAGE = Path(__file__).parents[1] / "benchmarks" / "keras-methods.md"
 BEGIN = "<!-- written by tests/keras_surface.py --write -->\n"
 END = "<!-- end -->\n"
@@ -24,8 +27,9 @@ END = "<!-- end -->\n"
 PARTS = ("model", "export", "precision", "layers", "compile", "fit", "callbacks")
 NAMES = {"tensorflow": "TensorFlow", "jax": "JAX", "torch": "PyTorch"}
 ENVIRONMENT = {
-    # Two devices for the rows on distribution. The programs that XLA compiles run a few steps only.
-    "XLA_FLAGS": "--xla_force_host_platform_device_count=2 --xla_backend_optimization_level=0",
+    # Two devices for the rows on distribution.
+    "XLA_FLAGS": f"--xla_force_host_platform_device_count=2 {FAST_COMPILATION}",
+    "OMP_NUM_THREADS": "1",  # PyTorch's threads wait actively
     "TF_CPP_MIN_LOG_LEVEL": "3",
 }
 Outcomes = Mapping[str, str]
@@ -54,6 +58,8 @@ def run(names: Sequence[str]) -> dict[str, str]:
     rows = load_rows()
     if os.environ.get("KERAS_BACKEND", "tensorflow") == "tensorflow":
         make_two_devices()
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 20)  # tracing makes many objects that stay
     outcomes = {}
     for name in names or rows:
         start = time.process_time()

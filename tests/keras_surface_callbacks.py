@@ -26,6 +26,7 @@ from keras_surface_rows import (
     quick,
     row,
     same_logits,
+    standard,
 )
 
 import tfk_transformer as tfk
@@ -98,7 +99,7 @@ def callback_learning_rate() -> None:
     fit(model, epochs=3, callbacks=[plateau])
     close(float(model.optimizer.learning_rate) * 1e9, 0.25)
     scheduler = keras.callbacks.LearningRateScheduler(lambda epoch, rate: 0.1 * (epoch == 1))
-    history = fit(quick(), epochs=3, callbacks=[scheduler])["loss"]
+    history = fit(standard(), epochs=3, callbacks=[scheduler])["loss"]
     close(history[1], history[0])
     close(history[2], fit_losses(2)[1])
 
@@ -112,7 +113,7 @@ def callback_logs() -> None:
             keras.callbacks.CSVLogger(f"{folder}/log.csv"),
             keras.callbacks.LambdaCallback(on_epoch_end=lambda epoch, logs: epochs.append(epoch)),
         ]
-        fit(quick(), epochs=2, callbacks=callbacks)
+        fit(standard(), epochs=2, callbacks=callbacks)
         with open(f"{folder}/log.csv") as file:
             losses = [float(line["loss"]) for line in csv.DictReader(file)]
     close(losses, fit_losses())
@@ -123,7 +124,7 @@ def callback_logs() -> None:
 def callback_tensorboard() -> None:
     """`TensorBoard`"""
     with tempfile.TemporaryDirectory() as folder:
-        fit(quick(), epochs=2, callbacks=[keras.callbacks.TensorBoard(folder)])
+        fit(standard(), epochs=2, callbacks=[keras.callbacks.TensorBoard(folder)])
         assert list(Path(folder).rglob("events*"))
 
 

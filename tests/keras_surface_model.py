@@ -16,6 +16,7 @@ from keras_surface_rows import (
     logits,
     new_model,
     numpy,
+    quick,
     row,
     same_logits,
 )
@@ -136,7 +137,7 @@ def serialization() -> None:
 @row(FILES)
 def keras_file() -> None:
     """`save`, `load_model` of `.keras`, with the optimizer's state"""
-    model = compiled(optimizer=tfk.optimizers.Adam(0.01), metrics=[tfk.metrics.Perplexity()])
+    model = quick(optimizer=tfk.optimizers.Adam(0.01), metrics=[tfk.metrics.Perplexity()])
     fit(model, epochs=2)
     with tempfile.TemporaryDirectory() as path:
         model.save(f"{path}/m.keras")

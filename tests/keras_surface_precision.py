@@ -20,6 +20,7 @@ from keras_surface_rows import (
     logits,
     new_model,
     numpy,
+    quick,
     row,
     same_logits,
 )
@@ -30,13 +31,16 @@ PRECISION, DEVICES = "precision, quantization, LoRA", "devices"
 def _half_precision(dtype: str, tolerance: float) -> None:
     model, exact = new_model(dtype=dtype), new_model()
     model.set_weights(exact.get_weights())
-    actual = keras.backend.standardize_dtype(model(INPUTS).dtype)
+    # XLA compiles each operation of another type that runs by itself.
+    call = model.predict_on_batch if BACKEND == "jax" else model
+    predictions = call(INPUTS)
+    actual = keras.backend.standardize_dtype(predictions.dtype)
     if actual != dtype.removeprefix("mixed_"):
         raise TypeError(f"expected {dtype}, got {actual}")
     assert {w.dtype for w in model.trainable_weights} == {
         "float32" if dtype.startswith("mixed_") else dtype
     }
-    close(logits(model), logits(exact), tolerance)
+    close(numpy(predictions), logits(exact), tolerance)
     history = fit(compiled(model), epochs=3)["loss"]
     close(history, fit_losses(3), tolerance)
 
@@ -160,7 +164,7 @@ def lora_keras_file() -> None:
     """`enable_lora`, then `.keras`"""
     model = new_model()
     model.source_embedding.enable_lora(2)
-    fit(compiled(model), epochs=2)
+    fit(quick(model), epochs=2)
     with tempfile.TemporaryDirectory() as path:
         model.save(f"{path}/m.keras")
         same_logits(keras.saving.load_model(f"{path}/m.keras"), model)

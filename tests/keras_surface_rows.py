@@ -4,6 +4,7 @@ A row is a function that asserts values. Its docstring is the text of the row. I
 expects of each backend: `WORKS`, `Refused` or `Lacking`.
 """
 
+import functools
 import re
 import traceback
 from collections.abc import Callable
@@ -139,6 +140,22 @@ def compiled(model: keras.Model | None = None, **arguments: object) -> keras.Mod
     return model
 
 
+def standard() -> keras.Model:
+    """Return the model of `compiled()`, as new. All rows have the same one, and trace its steps
+    once.
+    """
+    model, weights = _new_standard()
+    model.set_weights(weights)
+    model.optimizer.learning_rate.assign(0.1)
+    return model
+
+
+@functools.cache
+def _new_standard() -> tuple[keras.Model, list[np.ndarray]]:
+    model = compiled()
+    return model, model.get_weights()
+
+
 def quick(model: keras.Model | None = None, **arguments: object) -> keras.Model:
     """Return a compiled model of which no step is compiled."""
     return compiled(model, **{"run_eagerly": BACKEND != "torch", **arguments})
@@ -181,17 +198,18 @@ def loss_of(
 
 def fit_losses(steps: int = 2) -> list[float]:
     """Return the losses of the first steps of SGD on all rows, as `fit(compiled())` does them."""
-    if len(_losses) < steps:
-        _losses[:] = fit(compiled(), epochs=max(steps, 3))["loss"]
-    return _losses[:steps]
+    return _three_losses()[:steps]
 
 
-_losses: list[float] = []
+@functools.cache
+def _three_losses() -> list[float]:
+    return fit(standard(), epochs=3)["loss"]
 
 
+@functools.cache
 def averaged_kernel() -> np.ndarray:
     """Return the moving average of `projection.kernel` over two steps."""
-    plain, kernels = quick(), []
+    plain, kernels = standard(), []
     for _ in range(2):
         fit(plain)
         kernels.append(numpy(plain.projection.kernel))

@@ -15,8 +15,9 @@ from pathlib import Path
 
 from filelock import FileLock
 
-# The environment of the run, before a test or the library changes it.
-ENVIRONMENT = {"TF_CPP_MIN_LOG_LEVEL": "3"} | os.environ
+# The environment of the run, before a test or the library changes it. With more than one thread
+# PyTorch waits actively, which takes ten times as long.
+ENVIRONMENT = {"TF_CPP_MIN_LOG_LEVEL": "3", "OMP_NUM_THREADS": "1"} | os.environ
 # Set by conftest.py: the folder, and the process that started the run and ends with it.
 folder: Path | None = None
 process: int | None = None

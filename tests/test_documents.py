@@ -34,6 +34,7 @@ from multilingual_folder import (
 )
 from run_wide import made_once
 from shell_commands import ShellCommands
+from xla_flags import FAST_COMPILATION
 
 REPOSITORY = Path(__file__).parents[1]
 PAGES = [
@@ -501,7 +502,7 @@ def run(block: Block, folder: Path, commands: ShellCommands) -> str:
     program = ["bash", "-euo", "pipefail", "-c"] if block.language == "bash" else [python, "-c"]
     environment = {}
     if block.page in BACKENDS:
-        environment["KERAS_BACKEND"] = BACKENDS[block.page]
+        environment |= {"KERAS_BACKEND": BACKENDS[block.page], "XLA_FLAGS": FAST_COMPILATION}
     if block.in_beam:
         path = f"{BEAM}{os.pathsep}{os.environ['PATH']}"
         environment |= {"PATH": path, "RAY_USAGE_STATS_ENABLED": "0"}

@@ -12,10 +12,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from xla_flags import FAST_COMPILATION
 
 REPOSITORY = Path(__file__).parents[1]
-# XLA compiles without the optimizations, which take most of its time.
-JAX = {"KERAS_BACKEND": "jax", "XLA_FLAGS": "--xla_backend_optimization_level=0"}
+JAX = {"KERAS_BACKEND": "jax", "XLA_FLAGS": FAST_COMPILATION}
 BLOCKED = ("tensorflow", "tensorflow_text", "tensorflow_datasets", "tf2onnx")
 
 

@@ -23,6 +23,7 @@ from batch_entry_points import (
     dataset,
     with_id,
 )
+from xla_flags import FAST_COMPILATION
 
 from tfk_transformer.config.model_options import ClassifierConfig, LanguageModelConfig
 from tfk_transformer.losses import LabelSmoothedCrossentropy
@@ -141,7 +142,7 @@ def test_labels_are_checked_under_jax():
     environment = {
         **os.environ,
         "KERAS_BACKEND": "jax",
-        "XLA_FLAGS": "--xla_backend_optimization_level=0",
+        "XLA_FLAGS": FAST_COMPILATION,
     }
     done = subprocess.run(
         [sys.executable, batch_entry_points.__file__],

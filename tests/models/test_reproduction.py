@@ -8,6 +8,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from xla_flags import FAST_COMPILATION
 
 from tfk_transformer.config.model_options import (
     ClassifierConfig,
@@ -84,8 +85,7 @@ print(difference_from(model, Doubled, model.get_config()))
 @pytest.mark.parametrize("backend", ["jax", "torch"])
 def test_other_backends(backend):
     pytest.importorskip(backend)
-    # XLA compiles without the optimizations, which take most of its time.
-    flags = {"KERAS_BACKEND": backend, "XLA_FLAGS": "--xla_backend_optimization_level=0"}
+    flags = {"KERAS_BACKEND": backend, "XLA_FLAGS": FAST_COMPILATION}
     environment = {**os.environ, **flags}
     done = subprocess.run(
         [sys.executable, "-c", BACKEND_PROGRAM], capture_output=True, text=True, env=environment

@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 import pytest
+from xla_flags import FAST_COMPILATION
 
 PROGRAM = """
 import sys
@@ -61,7 +62,7 @@ def test_batches_train_and_search_is_refused(backend, tmp_path):
         pytest.skip(f"{backend} is not installed")
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM, str(tmp_path)],
-        env={**os.environ, "KERAS_BACKEND": backend},
+        env={**os.environ, "KERAS_BACKEND": backend, "XLA_FLAGS": FAST_COMPILATION},
         capture_output=True,
         text=True,
     )

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from backend_steps import CLASS_WEIGHT, STEPS, VOCAB_SIZE, batch
 from run_wide import made_once
+from xla_flags import FAST_COMPILATION
 
 # Many steps, or PyTorch, which is imported in four seconds.
 LONG = [("tensorflow", "all"), ("jax", "all"), ("torch", "all")]
@@ -26,7 +27,7 @@ def run_backend(name, steps):
         pytest.skip(f"{name} is not installed")
 
     def write(path):
-        flags = {"KERAS_BACKEND": name, "XLA_FLAGS": "--xla_backend_optimization_level=0"}
+        flags = {"KERAS_BACKEND": name, "XLA_FLAGS": FAST_COMPILATION}
         environment = {**os.environ, **flags}
         command = [sys.executable, "-W", "ignore", PROGRAM, steps]
         output = subprocess.run(command, env=environment, capture_output=True, text=True)

@@ -18,6 +18,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from xla_flags import FAST_COMPILATION
 
 from tfk_transformer.training import distribution
 
@@ -34,7 +35,6 @@ sys.argv[0] = "tfk-transformer"
 main()
 """
 EPOCHS, SENT_AFTER, TIMEOUT = 6, 2, 240
-FAST_COMPILATION = "--xla_backend_optimization_level=0"
 COORDINATOR = "127.0.0.1"
 # One length alone, or XLA compiles for long; no dropout, whose draws depend on how many rows fill a
 # batch up.
