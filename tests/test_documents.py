@@ -61,6 +61,8 @@ SMALL_DATA = {
     '"target_vocab_size": tokenizer.vocab_size}': '"target_vocab_size": tokenizer.vocab_size, '
     '"encoder_layers": 1, "decoder_layers": 1}',
     "num_classes=2)": "num_classes=2, encoder_layers=1)",
+    # tests/export/test_own_layers.py exports such a model in every default format.
+    'tfk.export(translator, "rotary-files")': 'tfk.export(translator, "rotary-files", ["onnx"])',
 }
 SMALL_FINE_TUNING = " --epochs 1 --max-length 40 --batch-tokens 256 --warmup-steps 1"
 SMALL_DATA_OPTIONS = " --epochs 1 --vocab-size 80 --max-length 48 --batch-tokens 512"
@@ -232,7 +234,7 @@ LONG = [
     ("docs/after-transformers-5.md", "import pegasus", "imports, and searches in Keras"),
     ("docs/after-transformers-5.md", "import flan-t5", "imports, and searches in Keras"),
     ("docs/after-transformers-5.md", "answers", "imports, and searches in Keras"),
-    ("docs/own-layers.md", "RotaryAttention", "trains, and exports every default format"),
+    ("docs/own-layers.md", "RotaryAttention", "trains, and exports"),
     ("docs/pictures.md", "attention_figure", "searches in Keras, and draws four pictures"),
     ("docs/pictures.md", "encoder.svg", "starts four programs, each of which draws"),
     (

@@ -19,8 +19,8 @@ SMALL = {
     "model_dim": 22,
     "num_heads": 2,
     "ff_dim": 37,
-    "encoder_layers": 2,
-    "decoder_layers": 2,
+    "encoder_layers": 1,
+    "decoder_layers": 1,
     "max_length": 41,
     "dropout": 0.0,
 }

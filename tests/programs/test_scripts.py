@@ -1,6 +1,7 @@
 """The scripts as a user runs them."""
 
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -36,31 +37,40 @@ def test_onnx_translate_is_standalone(exported, tmp_path):
     )
 
 
-# Trains an epoch of all number words.
+def changed(code, **values):
+    """Return a program with other values of arguments, such as `epochs="1"` for `epochs=6`."""
+    for name, value in values.items():
+        code, count = re.subn(rf"\b{name}=\w+", f"{name}={value}", code)
+        assert count, name
+    return code
+
+
+# Reads 60,000 pairs, and trains for 150 steps.
 @pytest.mark.long
 def test_keras_fit_saves_bundle(tmp_path):
-    """One epoch of the script's own data."""
-    output = run("keras_fit.py", tmp_path / "bundle", 1)
+    """The script's own data, in small batches, and as many steps as it takes to learn."""
+    small = {"batch_tokens": "512", "epochs": "epochs, steps_per_epoch=150"}
+    code = (SCRIPTS / "keras_fit.py").read_text(encoding="utf-8")
+    (tmp_path / "keras_fit.py").write_text(changed(code, **small), encoding="utf-8")
+    output = run(tmp_path / "keras_fit.py", tmp_path / "bundle", 1)
     assert re.search(r"val_accuracy: 0\.[5-9]", output)
     assert (tmp_path / "bundle" / "model.safetensors").is_file()
 
 
-# Trains for 100 steps of 2,048 tokens, and exports.
+# Reads 60,000 pairs, trains for 100 steps, and exports.
 @pytest.mark.long
 def test_readme_python_runs(tmp_path):
-    """Its example of `fit`, word for word except for the length of the training: from text pairs to
-    a file that translates.
+    """Its example of `fit`, word for word except for the length of the training and the size of
+    batches: from text pairs to a file that translates.
     """
     (code,) = re.findall(
         r"```python\n(import keras\n.*?)```",
         (SCRIPTS.parent / "README.md").read_text(encoding="utf-8"),
         re.DOTALL,
     )
-    assert "epochs=6" in code
     code += 'print(translator.translate(["forty-two"])[0].text)\n'
-    (tmp_path / "readme.py").write_text(
-        code.replace("epochs=6", "epochs=1, steps_per_epoch=100"), encoding="utf-8"
-    )
+    small = {"batch_tokens": "512", "epochs": "1, steps_per_epoch=100"}
+    (tmp_path / "readme.py").write_text(changed(code, **small), encoding="utf-8")
     output = run(tmp_path / "readme.py", cwd=tmp_path)
     assert (tmp_path / "fitted" / "config.json").is_file()
     assert (tmp_path / "fitted-files" / "translate.onnx").is_file()
@@ -70,11 +80,17 @@ def test_readme_python_runs(tmp_path):
     assert by_the_file == by_the_model
 
 
-# Trains an epoch of all number words, exports, and measures.
+# Trains an epoch, exports, and measures.
 @pytest.mark.long
-def test_demo_ends_with_a_table(tmp_path):
-    """With one epoch the model is poor; that all three are equally so is what counts here."""
-    output = run("demo.py", "--out", tmp_path / "demo", "--epochs", 1)
+def test_demo_ends_with_a_table(recipe, tmp_path):
+    """With a small recipe in the place of the script's, and one epoch, the model is poor; that all
+    three are equally so is what counts here.
+    """
+    for folder in ("scripts", "recipes"):
+        (tmp_path / folder).mkdir()
+    script = shutil.copy(SCRIPTS / "demo.py", tmp_path / "scripts")
+    (tmp_path / "recipes" / "numbers.toml").write_text(recipe.to_toml(), encoding="utf-8")
+    output = run(script, "--out", tmp_path / "demo", "--epochs", 1)
     rows = dict(re.findall(r"│ (Keras|SavedModel|ONNX) +│ ([\d.]+) %", output))
     assert set(rows) == {"Keras", "SavedModel", "ONNX"}
     assert len(set(rows.values())) == 1
