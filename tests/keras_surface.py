@@ -58,10 +58,10 @@ def run(names: Sequence[str]) -> dict[str, str]:
     rows = load_rows()
     if os.environ.get("KERAS_BACKEND", "tensorflow") == "tensorflow":
         make_two_devices()
-    gc.freeze()
     gc.set_threshold(50_000, 20, 20)  # tracing makes many objects that stay
     outcomes = {}
     for name in names or rows:
+        gc.freeze()  # `quantize` of a layer searches for garbage
         start = time.process_time()
         outcomes[name] = rows[name].outcome()
         mark = " " if rows[name].is_expected(outcomes[name]) else "!"

@@ -89,14 +89,14 @@ def fit_validation_data() -> None:
     close(history["val_loss"], [loss_of(logits(model)[4:], labels, weights=weights)])
 
 
-def _row_step(weights: np.ndarray, **arguments: object) -> None:
+def _row_step(model: keras.Model, weights: np.ndarray, **arguments: object) -> None:
     """Compare a step in which only some tokens have a weight with the loss and step of these.
 
     Args:
+        model: a model of `compiled`.
         weights: the weight of each token, float32 (B, T), 0 or 1.
         **arguments: arguments of `fit` that give these weights.
     """
-    model = standard()
     expected = loss_of(logits(model), weights=weights)
     close(fit(model, **arguments)["loss"], [expected])
     actual = logits(model)
@@ -112,7 +112,8 @@ def _row_step(weights: np.ndarray, **arguments: object) -> None:
 def fit_row_weights() -> None:
     """`sample_weight` of rows (B,)"""
     weights = np.array([1, 0, 0, 1, 0, 0], "float32")
-    _row_step(np.broadcast_to(weights[:, None], LABELS.shape), sample_weight=weights)
+    by_token = np.broadcast_to(weights[:, None], LABELS.shape)
+    _row_step(standard(), by_token, sample_weight=weights)
 
 
 @row(FIT)
@@ -120,14 +121,14 @@ def fit_token_weights() -> None:
     """`sample_weight` of tokens (B, T)"""
     weights = np.zeros(LABELS.shape, "float32")
     weights[:, 1::2] = 1
-    _row_step(weights, sample_weight=weights)
+    _row_step(compiled(), weights, sample_weight=weights)
 
 
 @row(FIT)
 def fit_class_weight() -> None:
     """`class_weight`"""
     weights = {token: float(token % 2) for token in range(17)}
-    _row_step((LABELS % 2).astype("float32"), class_weight=weights)
+    _row_step(compiled(), (LABELS % 2).astype("float32"), class_weight=weights)
 
 
 @row(FIT)

@@ -99,6 +99,9 @@ def layer_state() -> None:
         assert layer.non_trainable_variables
 
 
+_COMPILE = {"tensorflow": {"run_eagerly": True}, "jax": {}, "torch": {"jit_compile": False}}
+
+
 @row(LAYERS)
 def layer_files() -> None:
     """inside a functional model: `fit`, `.keras`"""
@@ -106,8 +109,8 @@ def layer_files() -> None:
         inputs = [keras.Input(array.shape[1:]) for array in arguments]
         model = keras.Model(inputs, output_of(make()(*inputs)))
         target = np.zeros_like(X)
-        jit = {} if BACKEND == "jax" else {"jit_compile": False}
-        model.compile(keras.optimizers.SGD(0.01), "mse", **jit)
+        # A step of TensorFlow that runs once takes less time than its trace.
+        model.compile(keras.optimizers.SGD(0.01), "mse", **_COMPILE[BACKEND])
         history = model.fit(list(arguments), target, epochs=2, verbose=0).history["loss"]
         assert history[1] < history[0], name
         with tempfile.TemporaryDirectory() as path:
