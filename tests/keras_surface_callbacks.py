@@ -170,7 +170,7 @@ class OwnComputeLoss(tfk.Transformer):
 @row(LOOPS)
 def own_compute_loss() -> None:
     """a subclass with `compute_loss`"""
-    model = compiled(new_model(OwnComputeLoss), optimizer=keras.optimizers.SGD(0.05))
+    model = quick(new_model(OwnComputeLoss), optimizer=keras.optimizers.SGD(0.05))
     close(fit(model, epochs=2)["loss"], 2 * np.array(fit_losses()), 1e-4)
 
 
@@ -184,7 +184,7 @@ class OwnComputeMetrics(tfk.Transformer):
 @row(LOOPS)
 def own_compute_metrics() -> None:
     """a subclass with `compute_metrics`"""
-    history = fit(compiled(new_model(OwnComputeMetrics)), epochs=2)
+    history = fit(quick(new_model(OwnComputeMetrics)), epochs=2)
     close(history["loss"], fit_losses())
     close(history["seven"], [7.0, 7.0])
 
@@ -211,7 +211,7 @@ def weight_regularizer() -> None:
     model.projection.kernel.regularizer = keras.regularizers.L2(0.1)
     penalty = 0.1 * (numpy(model.projection.kernel) ** 2).sum()
     close([float(loss) for loss in model.losses], [penalty])
-    close(fit(compiled(model))["loss"], [fit_losses(1)[0] + penalty])
+    close(fit(quick(model))["loss"], [fit_losses(1)[0] + penalty])
 
 
 @row(LOOPS, jax=Refused("activity_regularizer: expected .*"))
@@ -219,7 +219,7 @@ def activity_regularizer() -> None:
     """`activity_regularizer` of the model"""
     model = new_model(activity_regularizer=keras.regularizers.L2(0.1))
     penalty = 0.1 * (logits(model) ** 2).sum() / 6
-    close(fit(compiled(model))["loss"], [fit_losses(1)[0] + penalty], 1e-4)
+    close(fit(quick(model))["loss"], [fit_losses(1)[0] + penalty], 1e-4)
 
 
 @row(LOOPS)
@@ -229,7 +229,7 @@ def freezing() -> None:
     model.encoder.trainable = False
     frozen = numpy(model.encoder.layers[0].attention.query_weight)
     count = len(model.trainable_weights)
-    compiled(model)
+    quick(model)
     before = numpy(model.projection.kernel)
     fit(model, epochs=2)
     assert len(model.weights) - count == len(model.encoder.weights)

@@ -65,7 +65,7 @@ def compile_weighted_metrics() -> None:
 @row(COMPILE)
 def compile_loss_weights() -> None:
     """`loss_weights`"""
-    model, half = compiled(loss_weights=0.5), standard()
+    model, half = quick(loss_weights=0.5), standard()
     half.optimizer.learning_rate.assign(0.05)
     expected = loss_of(logits(model)) / 2
     close(fit(model)["loss"], [expected])
