@@ -141,8 +141,9 @@ def compiled(model: keras.Model | None = None, **arguments: object) -> keras.Mod
 
 
 def standard() -> keras.Model:
-    """Return the model of `compiled()`, as new. All rows have the same one, and trace its steps
-    once.
+    """Return the model of `compiled()`, as new.
+
+    It is always the same one, so that its steps are traced once: the next call resets it.
     """
     model, weights = _new_standard()
     model.set_weights(weights)

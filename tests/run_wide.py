@@ -15,8 +15,8 @@ from pathlib import Path
 
 from filelock import FileLock
 
-# The environment of the run, before a test or the library changes it. With more than one thread
-# PyTorch waits actively, which takes ten times as long.
+# The environment of the run, before a test or the library changes it. PyTorch's threads wait
+# actively, which takes ten times as long.
 ENVIRONMENT = {"TF_CPP_MIN_LOG_LEVEL": "3", "OMP_NUM_THREADS": "1"} | os.environ
 # Set by conftest.py: the folder, and the process that started the run and ends with it.
 folder: Path | None = None
