@@ -99,6 +99,17 @@ def test_weights_count_as_in_keras(weights, reduction):
     )
 
 
+def test_one_step_takes_both_kinds_of_weights():
+    """After a step with weights of rows, TensorFlow traces one for weights of unknown rank."""
+    model = keras.Sequential([keras.Input((T, VOCAB_SIZE)), keras.layers.Dense(VOCAB_SIZE)])
+    model.compile("sgd", LabelSmoothedCrossentropy())
+    for weights in (WEIGHTS[:, 0], WEIGHTS):
+        loss = model.test_on_batch(logits(), LABELS, sample_weight=weights)
+        expected = LabelSmoothedCrossentropy()(LABELS, model(logits()), weights)
+        assert loss == pytest.approx(float(expected), rel=1e-5)
+        model.fit(logits(), LABELS, sample_weight=weights, verbose=0)
+
+
 def test_loss_without_reduction_is_of_tokens():
     losses = LabelSmoothedCrossentropy(0.1, reduction=None)(LABELS, logits(), WEIGHTS)
     expected = reference(LABELS, logits(), 0.1) * REAL * WEIGHTS

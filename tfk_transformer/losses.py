@@ -27,6 +27,9 @@ def token_weights(labels: Tensor, sample_weight: Tensor = None) -> Tensor:
     if sample_weight is None:
         return weights
     sample_weight = ops.convert_to_tensor(sample_weight, "float32")
+    # TensorFlow's rank of weights is unknown in a step that got both kinds.
+    if getattr(sample_weight.shape, "rank", 0) is None:
+        sample_weight = ops.reshape(sample_weight, (ops.shape(labels)[0], -1))
     shape = tuple(sample_weight.shape)
     expected = tuple(weights.shape)
     by_row = len(shape) == 1 or (len(shape) == 2 and shape[1] == 1)
