@@ -128,7 +128,7 @@ def test_json_results_are_one_object(run, recipe, tmp_path):
     [
         (
             ["{bundle}", "{tmp}/none", "--out", "{tmp}/new"],
-            "bundle: expected a folder that `train` wrote, got {tmp}/none without config.json",
+            "bundle: expected a folder that `train` or `import` wrote, got {tmp}/none, which does",
         ),
         (
             ["{bundle}", "{bundle}", "--out", "{tmp}"],

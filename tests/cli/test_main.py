@@ -767,7 +767,19 @@ EARLY_ERRORS = [
     ),
     (
         ["export", "{tmp}", "--out", "{tmp}/new"],
-        "bundle: expected a folder that `train` wrote, got {tmp} without config.json",
+        "bundle: expected a folder that `train` or `import` wrote, got {tmp}, which has no config",
+    ),
+    (
+        ["export", "{tmp}/none", "--out", "{tmp}/new"],
+        "bundle: .*, got {tmp}/none, which does not exist; check the path",
+    ),
+    (
+        ["import", "{tmp}/none", "--out", "{tmp}/new"],
+        "model: .*, got {tmp}/none, which does not exist; check the path",
+    ),
+    (
+        ["import", "{tmp}", "--out", "{tmp}/new"],
+        "folder: expected a model in Hugging Face's layout, got {tmp} without config.json",
     ),
     (
         ["export", "{bundle}", "--out", "{tmp}/new", "--format", "tflite"],

@@ -171,8 +171,8 @@ def test_folder_without_a_bundle_is_refused(tmp_path):
         app, ["train", "--from", str(tmp_path), "--data", DATA, "--out", str(tmp_path / "out")]
     )
     assert (
-        str(done.exception)
-        == f"bundle: expected a folder that `train` wrote, got {tmp_path} without config.json."
+        str(done.exception) == "bundle: expected a folder that `train` or `import` wrote, got "
+        f"{tmp_path}, which has no config.json; check the path."
     )
 
 

@@ -4,6 +4,7 @@ layout.
 
 import json
 import os
+import socket
 import subprocess
 import sys
 
@@ -12,7 +13,7 @@ import pytest
 from marian_folder import split_weights, write_folder
 
 from tfk_transformer.importing.model_import import import_model
-from tfk_transformer.importing.model_paths import resolve_model_path
+from tfk_transformer.importing.model_paths import is_hub_name, resolve_model_path
 from tfk_transformer.pipelines.translator import Translator
 
 pytest.importorskip("huggingface_hub")
@@ -88,13 +89,43 @@ def test_cached_weights_may_be_split(home, answers):
     assert answers[-1] == str(home / "hub" / "models--someone--large" / "snapshots" / REVISION)
 
 
-def test_unknown_name_is_one_line(answers):
+def test_offline_hub_is_one_line(answers):
     folder, _, (exit_code, _, error), _ = answers
     assert exit_code == 1
-    message = "someone/else is not a folder, and the hub does not provide a model of that name"
-    assert message in error
+    assert error.startswith("model: someone/else is not a folder here, and the Hugging Face hub ")
+    assert "HF_HUB_OFFLINE" in error
     assert "\n" not in error
     assert [path.name for path in folder.iterdir()] == ["bundle"]
+
+
+def test_unreachable_hub_is_named():
+    """In a process of its own: the hub's library reads its address when it is imported."""
+    program = (
+        "from tfk_transformer.importing.model_paths import resolve_model_path\n"
+        "try: resolve_model_path('someone/else')\n"
+        "except ValueError as error: print(error)"
+    )
+    with socket.socket() as closed:  # a port that accepts no connection
+        closed.bind(("127.0.0.1", 0))
+        address = f"http://127.0.0.1:{closed.getsockname()[1]}"
+        environment = {**os.environ, "HF_ENDPOINT": address, "HF_HUB_OFFLINE": "0"}
+        done = subprocess.run(
+            [sys.executable, "-c", program], env=environment, capture_output=True, text=True
+        )
+    assert done.stderr == ""
+    assert "the Hugging Face hub cannot be reached (" in done.stdout
+    assert "; check the connection, or pass a local folder." in done.stdout
+
+
+def test_name_that_the_hub_refuses_is_one_line(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ValueError, match="does not provide a model of that name: .*a--b/c"):
+        resolve_model_path("a--b/c")
+
+
+@pytest.mark.parametrize("path", ["./else", "../else", "~/else", "/else", "-x/else"])
+def test_path_is_no_hub_name(path):
+    assert not is_hub_name(path)
 
 
 def test_folder_precedes_hub_name(tmp_path, monkeypatch):

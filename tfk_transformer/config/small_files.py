@@ -12,6 +12,7 @@ FilePath: TypeAlias = str | os.PathLike[str]
 # Configurations have kilobytes. Python needs up to 60 times the size of a JSON text in memory.
 MAX_CONFIG_BYTES = 2**22
 MAX_VOCABULARY_BYTES = 2**26  # the tokenizer.json of NLLB, with 256,000 pieces, has 33 MB
+MAX_HEADER_BYTES = 2**24  # of about 100,000 arrays; the largest models have 10,000
 
 
 def read_small_file(path: FilePath, max_bytes: int = MAX_CONFIG_BYTES) -> bytes:
@@ -25,6 +26,16 @@ def read_small_file(path: FilePath, max_bytes: int = MAX_CONFIG_BYTES) -> bytes:
             f"{max(size, len(content)):,} bytes; check that it is the right file."
         )
     return content
+
+
+def check_header_size(path: FilePath) -> None:
+    """Refuse a safetensors file with a header for more arrays than any model has."""
+    with open(path, "rb") as file:
+        size = int.from_bytes(file.read(8), "little")
+    if size > MAX_HEADER_BYTES:
+        raise ValueError(
+            f"expected a header of at most {MAX_HEADER_BYTES:,} bytes, got {size:,} bytes"
+        )
 
 
 def read_small_text(

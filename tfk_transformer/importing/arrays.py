@@ -99,6 +99,6 @@ def check_float(path: Path, name: str, dtype: str) -> None:
         )
 
 
-def first_line(error: Exception | str) -> str:
+def first_line(error: BaseException | str) -> str:
     """Return the start of an error's text, or else the name of its class."""
     return (str(error).splitlines() or [type(error).__name__])[0][:300]

@@ -9,7 +9,7 @@ from typing import Any
 
 from tfk_transformer.importing.arrays import first_line
 
-HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")  # OWNER/MODEL
+HUB_NAME = re.compile(r"\w[\w.-]*/[\w.-]+")  # OWNER/MODEL; ./MODEL is a path
 # The files of a model other than its weights.
 FILES = ("*.json", "*.spm", "*.model", "*_vocabulary.txt", "README.md")
 # In order of preference: only the first pattern with files is used.
@@ -154,7 +154,7 @@ def resolve_model_path(model: str | PathLike[str]) -> Path:
     if not is_hub_name(model):
         return Path(model)
     import huggingface_hub
-    from huggingface_hub.errors import HfHubHTTPError
+    from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
 
     try:
         for weights in WEIGHT_PATTERNS:
@@ -163,12 +163,23 @@ def resolve_model_path(model: str | PathLike[str]) -> Path:
             )
             if any(folder.glob(weights)):
                 break
+    except LocalEntryNotFoundError as error:  # offline, and not in the cache
+        raise _unreachable_hub(model, error.__cause__ or error) from None
     except (OSError, ValueError, HfHubHTTPError) as error:
         raise ValueError(
             f"model: {model} is not a folder, and the hub does not provide a model of that name: "
             f"{first_line(error)}"
         ) from None
+    except Exception as error:  # of the HTTP client, such as the refusal of a proxy
+        raise _unreachable_hub(model, error) from None
     return folder
+
+
+def _unreachable_hub(model: str | PathLike[str], error: BaseException) -> ValueError:
+    return ValueError(
+        f"model: {model} is not a folder here, and the Hugging Face hub cannot be reached "
+        f"({first_line(error).rstrip('.')}); check the connection, or pass a local folder."
+    )
 
 
 def is_marian_file(path: Path) -> bool:

@@ -10,6 +10,7 @@ import safetensors
 import safetensors.numpy
 
 from tfk_transformer.config.model_options import ModelOptions
+from tfk_transformer.config.small_files import check_header_size
 from tfk_transformer.models.configured_model import ConfiguredModel, array_problems
 from tfk_transformer.models.registry import ModelConfig
 from tfk_transformer.models.reproduction import plain_weights
@@ -20,7 +21,6 @@ WEIGHTS_FILE = "model.safetensors"
 
 Shapes: TypeAlias = dict[str, tuple[int, ...]]
 FLOAT32 = 4  # bytes
-MAX_HEADER_BYTES = 2**24  # of about 100,000 arrays; the largest models have 10,000
 COPIES = 3  # of the weights in memory while they are read: file pages, initial and new values
 MAX_POSITION_NUMBERS = 2**24  # position tables may have this size even in smaller models
 
@@ -103,16 +103,6 @@ def _part_sizes(config: ModelOptions) -> dict[str, int]:
         **{f"a table of {name} by model_dim": size * width for name, size in tables.items()},
         **{f"the {name} of all layers": _layers(config) * size for name, size in layer.items()},
     }
-
-
-def check_header_size(path: Path) -> None:
-    """Refuse a safetensors file with a header for more arrays than any model has."""
-    with path.open("rb") as file:
-        size = int.from_bytes(file.read(8), "little")
-    if size > MAX_HEADER_BYTES:
-        raise ValueError(
-            f"expected a header of at most {MAX_HEADER_BYTES:,} bytes, got {size:,} bytes"
-        )
 
 
 def read_shapes(path: Path) -> Shapes:

@@ -257,10 +257,12 @@ def check_input_files(**files: Path | None) -> None:
 
 
 def check_training_folder(bundle: Path) -> None:
-    """Refuse a folder that no training run wrote."""
+    """Refuse a folder without the configuration of a model."""
     if not (bundle / "config.json").is_file():
+        problem = "which has no config.json" if bundle.exists() else "which does not exist"
         raise ValueError(
-            f"bundle: expected a folder that `train` wrote, got {bundle} without config.json."
+            f"bundle: expected a folder that `train` or `import` wrote, got {bundle}, {problem}; "
+            "check the path."
         )
 
 

@@ -11,7 +11,6 @@ from tfk_transformer.config import small_files
 from tfk_transformer.importing import model_paths
 from tfk_transformer.importing.arrays import Arrays, check_float, first_line
 from tfk_transformer.importing.vocabulary import END_PIECE, PAD_PIECE, UNKNOWN_PIECE
-from tfk_transformer.pipelines.weights import check_header_size
 
 GENERATION = "generation_config.json"
 TOKENIZER_CONFIG = "tokenizer_config.json"
@@ -66,7 +65,7 @@ def _weights_path(folder: Path) -> Path:
 
 def _open_safetensors(path: Path) -> Arrays:
     try:
-        check_header_size(path)
+        small_files.check_header_size(path)
         file = safetensors.safe_open(path, framework="np")
         # The file itself is not iterable.
         slices = {name: file.get_slice(name) for name in file.keys()}
