@@ -3,6 +3,7 @@ onnxruntime.
 """
 
 import argparse
+import os
 import time
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from rich.table import Table
 
 import tfk_transformer as tfk
 
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # as the commands do
 RECIPE = Path(__file__).parents[1] / "recipes" / "numbers.toml"
 console = Console(highlight=False, soft_wrap=True)
 parser = argparse.ArgumentParser(description=__doc__)
@@ -31,7 +33,7 @@ console.print(
 )
 console.rule("3. Translate unseen numbers with onnxruntime")
 pairs = list(tfk.datasets.load(recipe.data).pairs("test"))
-model = tfk.OnnxTranslator(options.out / "export" / "translate.onnx")
+model = tfk.load(options.out / "export" / "translate.onnx")
 for translation in model.translate([pair.source for pair in pairs[:4]]):
     console.print(f"{translation.source}\n  → {translation.text}")
 console.rule(f"4. {len(pairs):,} unseen numbers, greedy")

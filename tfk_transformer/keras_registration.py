@@ -1,6 +1,7 @@
 """Registration with Keras: `.keras` files load after `import keras, tfk_transformer`.
 
-Importing the package imports no module with a registered class. They are imported with Keras.
+Importing the package imports no module with a registered class. They are imported with Keras, whose
+import then shows no start-up notes of TensorFlow.
 """
 
 import contextlib
@@ -10,6 +11,8 @@ from collections.abc import Sequence
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
+
+from tfk_transformer.runtime_environment import without_start_up_notes
 
 PACKAGE = __name__.partition(".")[0]
 # These modules import every module with a class that is registered with Keras.
@@ -58,7 +61,8 @@ class _KerasFinder(MetaPathFinder):
         execute = spec.loader.exec_module
 
         def execute_and_register(module: ModuleType) -> None:
-            execute(module)
+            with without_start_up_notes():
+                execute(module)
             # If a module of this package imports Keras, the module is not complete yet, but other
             # modules may need its names. Then `tfk_transformer.__getattr__` registers.
             prefixes = tuple(f"{PACKAGE}.{name}" for name in _KERAS_MODULES)

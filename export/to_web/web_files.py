@@ -40,7 +40,7 @@ SEARCH_FILES = {
 SCORING = "onnx"  # the format with `score.onnx`, which returns the attention
 # The ONNX file of a larger model has a second file, which JavaScript cannot read.
 MAX_WEB_PARAMETERS = 500_000_000
-MIN_NODE_VERSION = 18
+MIN_NODE_VERSION = 20
 
 
 def check_web(translator: Translator) -> None:

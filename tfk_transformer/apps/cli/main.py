@@ -63,8 +63,8 @@ USER_ERRORS = (ValueError, OSError, ImportError, FloatingPointError)
 USAGE_ERROR: Any = typer.BadParameter.__base__  # Typer does not export it
 INTERRUPTED = 130  # the exit status after Ctrl-C
 EXAMPLES = """
-tfk-transformer new numbers
-cd numbers
+tfk-transformer new project
+cd project
 tfk-transformer train recipe.toml --out bundle
 tfk-transformer export bundle --out files
 tfk-transformer translate files/translate.onnx

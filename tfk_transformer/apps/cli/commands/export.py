@@ -165,8 +165,8 @@ def _run_line(out: Path, figures: Mapping[str, Any], probes: Sequence[str]) -> s
     if name is None:
         return None
     command = "classify" if "labels" in figures else "translate"
-    text = filter(None, probes[:1])
-    return command_line(["tfk-transformer", command, str(out / name), *text])
+    text = next(filter(None, probes), "your text")  # an imported model may have no probes
+    return command_line(["tfk-transformer", command, str(out / name), text])
 
 
 def _lines(report: Mapping[str, Any]) -> Iterator[str]:

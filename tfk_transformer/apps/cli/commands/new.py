@@ -18,8 +18,8 @@ PROJECT_LANGUAGES = ("en", "de")
 NUMBERS = 1000  # from 0
 HELD_OUT_LINES = {"validation": 50, "test": 50}  # three-digit numbers; the others are for training
 NEW_EXAMPLES = """
-tfk-transformer new numbers
-cd numbers
+tfk-transformer new project
+cd project
 tfk-transformer train recipe.toml --out bundle
 """
 
