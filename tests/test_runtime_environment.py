@@ -249,12 +249,15 @@ def test_closed_stderr_is_accepted():
 
 
 @pytest.mark.long  # starts TensorFlow; test_start_up_notes_are_dropped has notes of its versions
-def test_script_has_no_start_up_notes():
+@pytest.mark.parametrize(
+    "program", ["from tfk_transformer import Transformer", "import tfk_transformer, keras"]
+)
+def test_script_has_no_start_up_notes(program):
     environment = {
         name: value for name, value in os.environ.items() if name != "TF_CPP_MIN_LOG_LEVEL"
     }
     done = subprocess.run(
-        [sys.executable, "-c", "from tfk_transformer import Transformer"],
+        [sys.executable, "-c", program],
         capture_output=True,
         text=True,
         env=environment,
