@@ -12,7 +12,7 @@ from number_files import PARAGRAPH, TRANSLATED_PARAGRAPH
 
 from tfk_transformer import __version__
 from tfk_transformer.apps.cli import main as cli
-from tfk_transformer.apps.cli.commands.export import _agreements
+from tfk_transformer.apps.cli.commands.export import _agreements, _run_line
 from tfk_transformer.pipelines.translator import Translator
 from tfk_transformer.runtime_environment import install_line
 
@@ -874,6 +874,13 @@ def test_errors_precede_tensorflow(early_errors, index, message):
     assert error.count("\n") == 1
     assert re.search(message.replace("{tmp}", re.escape(str(folder))), error), error
     assert list(folder.iterdir()) == []
+
+
+@pytest.mark.parametrize(("probes", "text"), [(["seven"], "seven"), ([], "'your text'")])
+def test_run_line_has_a_text(tmp_path, probes, text):
+    file = tmp_path / "translate.onnx"
+    file.touch()
+    assert _run_line(tmp_path, {}, probes) == f"tfk-transformer translate {file} {text}"
 
 
 def test_onnx_needs_no_tensorflow(exported):
