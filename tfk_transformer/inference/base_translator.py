@@ -174,7 +174,8 @@ class BaseTranslator:
         self, text: str, format: str = "text", *, language: str | None = None, **options: Any
     ) -> Road[DocumentTranslation]:
         """Return the road of a document; see `translate_document` for the options."""
-        return document_road(text, format, self._language_code(language), **options)
+        code = self._language_code(language)
+        return document_road(text, format, code, self.max_length, **options)
 
     def _outcomes(
         self,

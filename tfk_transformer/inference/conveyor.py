@@ -167,6 +167,7 @@ def document_road(
     text: str,
     format: str,
     language: str,
+    max_length: int,
     lines: bool = False,
     attention_layer: int | None = None,
     attributes: bool = False,
@@ -185,19 +186,21 @@ def document_road(
         )
     except ImportError as error:
         raise with_install_line(error) from error
+    limit = LONG_PIECE * max_length
     if not attributes and target_language is None:
-        document = translating(read(text, format, lines), language)
+        document = translating(read(text, format, lines), language, max_characters=limit)
         return (yield from _best_hypotheses(document, attention_layer))
     if target_language is not None:
         language_code(target_language, "target_language")
     translations = None
     if attributes:
         texts = attribute_texts(text)
-        values = translating(read("\n".join(texts), "text", lines=True), language, as_lines=True)
+        lines_of_values = read("\n".join(texts), "text", lines=True)
+        values = translating(lines_of_values, language, as_lines=True, max_characters=limit)
         done = yield from _best_hypotheses(values, attention_layer)
         translations = done.text.split("\n")
     translated = TranslatedAttributes(text, translations, target_language)
-    document = translating(read(translated.text, format), language)
+    document = translating(read(translated.text, format), language, max_characters=limit)
     return translated.restore((yield from _best_hypotheses(document, attention_layer)))
 
 

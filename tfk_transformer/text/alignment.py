@@ -1,13 +1,16 @@
 """Word alignment of a translation and its source, by the model's attention."""
 
+import bisect
+import functools
 import itertools
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from tfk_transformer.text.words import Span, piece_spans, word_spans
+from tfk_transformer.text.words import Span, between, piece_spans, word_spans
 
 # The value of a target word without links: a run bridges one such word if the words on both sides
 # of it are linked in both directions.
@@ -54,7 +57,8 @@ class TranslatedText(NamedTuple):
 Link = tuple[int, int]  # (source word, target word)
 
 
-class Alignment(NamedTuple):
+@dataclass(frozen=True)
+class Alignment:
     """The words of a source and of its translation, and the links between them (SimAlign)."""
 
     source: list[Span]
@@ -64,25 +68,38 @@ class Alignment(NamedTuple):
     # float64 (target words, source words); None without attention.
     weights: np.ndarray | None = None
 
+    @functools.cached_property
+    def _link_array(self) -> np.ndarray:
+        return np.array(self.links, "int64").reshape(-1, 2)
+
+    @functools.cached_property
+    def _by_source(self) -> np.ndarray:
+        return self._link_array[np.argsort(self._link_array[:, 0])]
+
+    def words(self, first: int, last: int) -> range:
+        """Return the indices of the source words that have characters of [first:last]."""
+        start = bisect.bisect_right(self.source, first, key=lambda span: span[1])
+        return range(start, bisect.bisect_left(self.source, (last, 0)))
+
     def best_range(
-        self, inside: set[int], first: int, last: int, taken: set[int], anchor: str = ""
+        self, inside: range, first: int, last: int, values: np.ndarray, anchor: str = ""
     ) -> Span:
         """Return the run of target words with most links to the source words `inside`.
 
-        The run is within [first:last], without the words in `taken`. With an `anchor` "start" or
-        "end", it begins at `first` or ends at `last`. Target words without a link count against it.
-        Without any link, it is (last, last).
+        The run is within [first:last], and without any link (last, last). With an `anchor` "start"
+        or "end", it begins at `first` or ends at `last`. `values` are UNLINKED for each target
+        word, or TAKEN for a word that may not be in the run.
         """
-        values = np.array([TAKEN if n in taken else UNLINKED for n in range(len(self.target))])
-        for source, target in self.links:
-            values[target] += source in inside
+        linked = np.searchsorted(self._by_source[:, 0], (inside.start, inside.stop))
+        values = values.copy()
+        np.add.at(values, self._by_source[slice(*linked), 1], 1)
         sums = np.concatenate([[0.0], np.cumsum(values[first:last])])
-        starts, ends = np.triu_indices(len(sums))
-        fits = {"": starts >= 0, "start": starts == 0, "end": ends == last - first}[anchor]
-        gains = np.where(fits, sums[ends] - sums[starts], -np.inf)
-        best = int(np.argmax(gains))
-        span = (first + int(starts[best]), first + int(ends[best]))
-        return span if gains[best] > 0 else (last, last)
+        gains = sums - (0.0 if anchor == "start" else np.minimum.accumulate(sums))
+        end = last - first if anchor == "end" else int(np.argmax(gains))
+        if gains[end] <= 0:
+            return last, last
+        start = 0 if anchor == "start" else int(np.argmin(sums[: end + 1]))
+        return first + start, first + end
 
     def best_gap(self, before: int, first: int, last: int) -> int:
         """Return the target index for an insertion that follows the first `before` source words.
@@ -91,14 +108,14 @@ class Alignment(NamedTuple):
         its source word. The gap on the same side as in the source has the larger weight. The other
         one is right where the translation reverses the order. Near words count most.
         """
+        sources, targets = self._link_array.T[..., None]  # (links, 1)
+        is_before = sources < before
+        distances = np.where(is_before, before - sources, sources - before + 1)
+        gaps = np.hstack([targets + distances, targets + 1 - distances])
+        weights = np.where(is_before, (1.0, TURNED), (TURNED, 1.0)) / distances**2
+        fits = (gaps >= first) & (gaps <= last)
         votes = np.zeros(len(self.target) + 1)
-        for source, target in self.links:
-            distance = before - source if source < before else source - before + 1
-            gaps = (target + distance, target + 1 - distance)
-            gap_weights = (1.0, TURNED) if source < before else (TURNED, 1.0)
-            for gap, weight in zip(gaps, gap_weights, strict=True):
-                if first <= gap <= last:
-                    votes[gap] += weight / distance**2
+        np.add.at(votes, gaps[fits], weights[fits])
         return first + int(np.argmax(votes[first : last + 1])) if votes.any() else last
 
 
@@ -134,11 +151,12 @@ def split_copied_words(
         if count > 1
         and source[slice(*alignment.source[first])] == target[slice(*alignment.target[second])]
     }
+    ordered = sorted(boundaries)
     source_cuts: set[int] = set()
     target_cuts: set[int] = set()
     for first, second in copies.items():
         start, end = alignment.source[first]
-        inside = [position for position in boundaries if start < position < end]
+        inside = between(ordered, start, end)
         source_cuts.update(inside)
         target_cuts.update(position - start + alignment.target[second][0] for position in inside)
     if not source_cuts:
@@ -156,10 +174,11 @@ def split_copied_words(
 
 def _split(words: Sequence[Span], cuts: Iterable[int]) -> tuple[list[Span], list[range]]:
     """Return words cut at some positions, and the indices of the parts of each word."""
+    ordered = sorted(cuts)
     spans: list[Span] = []
     parts: list[range] = []
     for start, end in words:
-        inside = sorted(position for position in cuts if start < position < end)
+        inside = between(ordered, start, end)
         spans += itertools.pairwise([start, *inside, end])
         parts.append(range(len(spans) - len(inside) - 1, len(spans)))
     return spans, parts
@@ -183,8 +202,9 @@ def hypothesis_alignment(source: str, hypothesis: ScoredText) -> Alignment:
 
 def _overlaps(words: Sequence[Span], pieces: Sequence[Span]) -> np.ndarray:
     """Return (words, pieces): 1 where a piece has characters of a word."""
-    rows = [[float(s < end and start < e) for s, e in pieces] for start, end in words]
-    return np.array(rows).reshape(len(words), len(pieces))
+    starts, ends = np.array(words).reshape(-1, 2).T[..., None]  # (words, 1)
+    piece_starts, piece_ends = np.array(pieces).reshape(-1, 2).T
+    return ((piece_starts < ends) & (starts < piece_ends)).astype("float64")
 
 
 def _best_links(weights: np.ndarray) -> list[Link]:

@@ -1,5 +1,6 @@
 """Characters that a vocabulary lacks: kept out of the search, and put back into the translation."""
 
+import bisect
 import itertools
 import re
 import unicodedata
@@ -25,6 +26,10 @@ UNSPACED = (
     "KHMER",
     "MYANMAR",
 )
+WORD = re.compile(r"\S+")
+# Unicode's stream-safe format has at most 30 marks in a row. The time to normalize a run grows with
+# its square.
+MAX_NORMALIZED = 32
 
 
 class Unit(NamedTuple):
@@ -49,40 +54,63 @@ class ReadableText(NamedTuple):
 
     def put_back(self, translation: str) -> str:
         """Return the translation of the text with the units."""
-        result = translation
-        last = len(translation)
-        for unit in reversed(self.units):
-            last = min(last, self._target_position(unit, translation))
-            left = result[:last]
-            right = result[last:].lstrip()
-            before = " " if unit.blank_before and left and not left[-1].isspace() else ""
+        pieces: list[str] = []  # from the last one to the first one
+        done = len(translation)
+        positions = self._target_positions(translation)
+        for unit, position in zip(reversed(self.units), reversed(positions), strict=True):
+            position = min(position, done)
+            pieces.append(translation[position:done])
+            right = ""
+            while pieces and not right:
+                right = pieces.pop().lstrip()
+            left = translation[position - 1 : position]
+            before = " " if unit.blank_before and left and not left.isspace() else ""
             after = " " if unit.blank_after and right else ""
-            result = f"{left}{before}{unit.text}{after}{right}"
-        return result
+            pieces += [right, after, unit.text, before]
+            done = position
+        return "".join([translation[:done], *reversed(pieces)])
 
-    def _target_position(self, unit: Unit, translation: str) -> int:
-        """Return the position in a translation at which to insert a unit.
+    def _target_positions(self, translation: str) -> list[int]:
+        """Return the position in a translation at which to insert each unit.
 
         A unit at the start or at the end of the text is there in the translation, too. For other
         units, the share of the words before the unit is the same in the text and its translation.
         """
-        left = self.text[: unit.position]
-        right = self.text[unit.position :]
-        lexical = [index for index, c in enumerate(translation) if is_lexical(c)]
-        if not any(map(is_lexical, left)):
-            return lexical[0] if left and lexical else 0
-        if not any(map(is_lexical, right)):
-            return lexical[-1] + 1 if right and lexical else len(translation)
-        share = len(left.split()) / len(self.text.split())
-        if share == 1:  # a text without blanks
-            share = len(left) / len(self.text)
-        ends = [match.end() for match in re.finditer(r"\S+", translation)]
-        if len(ends) > 1:
-            words = int(share * len(ends) + 0.5)
-            return ends[min(max(words, 1), len(ends) - 1) - 1]
-        if is_unspaced(translation[-1:]):
-            return int(share * len(translation) + 0.5)
-        return len(translation)
+        first, last = _lexical_span(self.text)
+        target_first, target_last = _lexical_span(translation)
+        words = [match.start() for match in WORD.finditer(self.text)]
+        ends = [match.end() for match in WORD.finditer(translation)]
+        is_target_unspaced = is_unspaced(translation[-1:])
+        positions: list[int] = []
+        for _, position, _, _ in self.units:
+            if position <= first:
+                positions.append(target_first if position and target_last else 0)
+                continue
+            if position >= last:
+                is_inner = position < len(self.text) and target_last
+                positions.append(target_last if is_inner else len(translation))
+                continue
+            share = bisect.bisect_left(words, position) / len(words)
+            if share == 1:  # a text without blanks
+                share = position / len(self.text)
+            if len(ends) > 1:
+                count = int(share * len(ends) + 0.5)
+                positions.append(ends[min(max(count, 1), len(ends) - 1) - 1])
+            elif is_target_unspaced:
+                positions.append(int(share * len(translation) + 0.5))
+            else:
+                positions.append(len(translation))
+        return positions
+
+
+def _lexical_span(text: str) -> tuple[int, int]:
+    """Return the start of the first letter or number and the end of the last one.
+
+    Without any, they are the end and the start of the text.
+    """
+    first = next((n for n, character in enumerate(text) if is_lexical(character)), len(text))
+    last = next((n for n in range(len(text), first, -1) if is_lexical(text[n - 1])), 0)
+    return first, last
 
 
 def is_lexical(character: str) -> bool:
@@ -127,7 +155,8 @@ def _lacking_spans(
     joined = [unicodedata.category(character) in JOINED_CATEGORIES for character in text[1:]]
     starts = [0, *(n for n, is_joined in enumerate(joined, 1) if not is_joined)]
     for start, end in itertools.pairwise([*starts, len(text)]):
-        composed = unicodedata.normalize("NFC", text[start:end])
+        cluster = text[start:end]
+        composed = unicodedata.normalize("NFC", cluster[:MAX_NORMALIZED]) + cluster[MAX_NORMALIZED:]
         if all(
             c in characters or c in exempt or unicodedata.category(c) in IGNORED_CATEGORIES
             for c in composed
@@ -135,8 +164,10 @@ def _lacking_spans(
             continue
         # A word that contains a letter is taken out as a whole, except in a script without blanks.
         if any(is_lexical(c) and not is_unspaced(c) for c in composed):
-            while start > 0 and _is_word_character(text[start - 1]):
+            done = spans[-1][1] if spans else 0
+            while start > done and _is_word_character(text[start - 1]):
                 start -= 1
+            end = max(end, done)  # if the word is taken out already, up to its end
             while end < len(text) and _is_word_character(text[end]):
                 end += 1
         if spans and start <= spans[-1][1]:

@@ -1,12 +1,15 @@
 """Words of a text, and the spans of a tokenizer's pieces in it."""
 
+import bisect
 import itertools
+import re
 import unicodedata
 from collections.abc import Iterable, Sequence
 
 from tfk_transformer.text.kept_characters import is_unspaced
 
 Span = tuple[int, int]  # text[start:end]
+NOT_BLANK = re.compile(r"\S")
 LOOK_AHEAD = 3  # characters between a piece and the next one that a tokenizer may have changed
 
 
@@ -21,11 +24,16 @@ def word_spans(text: str, cuts: Iterable[int] = ()) -> list[Span]:
     for character_type, group in itertools.groupby(positions, lambda n: _character_type(text, n)):
         run = list(group)
         if character_type == "word":
-            inside = [cut for cut in unspaced_cuts if run[0] < cut <= run[-1]]
+            inside = between(unspaced_cuts, run[0], run[-1] + 1)
             spans += itertools.pairwise([run[0], *inside, run[-1] + 1])
         elif character_type == "mark":
             spans += [(position, position + 1) for position in run]
     return spans
+
+
+def between(positions: Sequence[int], start: int, end: int) -> Sequence[int]:
+    """Return the sorted positions that are after `start` and before `end`."""
+    return positions[bisect.bisect_right(positions, start) : bisect.bisect_left(positions, end)]
 
 
 def _character_type(text: str, position: int) -> str:
@@ -47,8 +55,8 @@ def piece_spans(pieces: Sequence[str], text: str) -> list[Span]:
     done = 0
     for piece in pieces:
         surface = piece.replace("\u2581", " ").strip()
-        blanks = len(text[done:]) - len(text[done:].lstrip())
-        limit = done + blanks + len(surface) + LOOK_AHEAD
+        word = NOT_BLANK.search(text, done)
+        limit = (word.start() if word else len(text)) + len(surface) + LOOK_AHEAD
         start = text.find(surface, done, limit) if surface else done
         if start >= 0:
             done = start + len(surface)

@@ -4,6 +4,7 @@ import bisect
 import functools
 import itertools
 import re
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from enum import Enum, auto
 from typing import NamedTuple
@@ -19,8 +20,8 @@ PLACEHOLDER = re.compile(
     \$\{[^{}\s]*\}                                        # ${name}
     | \{\{[^{}\n]*\}\}                                    # {{ name }}
     | \{[^{}\s]*\}                                        # {name}, {0:.2f}
-    | %\([^()\s]+\)[-+#0]*\d*(?:\.\d+)?[diouxXeEfFgGcrsa] # %(name)d
-    | (?<![\d%])%(?:\d+\$)?[-+#0]*\d*(?:\.\d+)?           # %s, %1$s, %.2f
+    | %\([^()\s]+\)[-+#0]*+\d*+(?:\.\d+)?[diouxXeEfFgGcrsa] # %(name)d
+    | (?<![\d%])%(?:\d+\$)?[-+#0]*+\d*+(?:\.\d+)?         # %s, %1$s, %.2f
       (?:hh|ll|[hlLzjt])?[diouxXeEfFgGcrsap@](?![^\W\d_])
     """,
     re.VERBOSE,
@@ -105,18 +106,23 @@ def pair_elements(items: Iterable[Item]) -> list[Item]:
     """Number the pairs of OPEN and CLOSE. One without a partner, or not nested, becomes a point."""
     paired = list(items)
     waiting: list[int] = []  # the indices of elements without an end so far
+    named = defaultdict[str, list[int]](list)  # the same, by name
+    sure = [-1]  # the same, of those that certainly have an end
     for index, item in enumerate(paired):
         if item.type is ItemType.OPEN:
-            waiting.append(index)
-        elif item.type is ItemType.CLOSE:
-            depth = len(waiting) - 1
-            while depth >= 0 and paired[waiting[depth]].name != item.name:
-                depth -= 1
-            if depth >= 0 and not any(paired[inner].is_sure for inner in waiting[depth + 1 :]):
-                start = waiting[depth]
-                del waiting[depth:]
-                paired[start] = paired[start]._replace(pair=start)
-                paired[index] = item._replace(pair=start)
+            for indices in (waiting, named[item.name], *([sure] if item.is_sure else [])):
+                indices.append(index)
+        elif item.type is ItemType.CLOSE and named[item.name]:
+            start = named[item.name][-1]
+            if start < sure[-1]:
+                continue
+            while waiting and waiting[-1] >= start:
+                inner = paired[waiting.pop()]
+                named[inner.name].pop()
+                if inner.is_sure:
+                    sure.pop()
+            paired[start] = paired[start]._replace(pair=start)
+            paired[index] = item._replace(pair=start)
     return [
         item._replace(type=ItemType.POINT, needs_text=False)
         if item.type in (ItemType.OPEN, ItemType.CLOSE) and item.pair < 0
@@ -137,11 +143,14 @@ def placeholder_spans(text: str) -> list[Span]:
         for link in matches
         if link.schema or "/" in link.raw or link.raw.startswith("www.")
     ]
-    return links + [
-        (start, end)
-        for start, end in (match.span() for match in PLACEHOLDER.finditer(text))
-        if not any(first < end and start < last for first, last in links)
-    ]
+    link_ends = [end for _, end in links]
+
+    def is_in_link(start: int, end: int) -> bool:
+        following = bisect.bisect_right(link_ends, start)
+        return any(first < end for first, _ in links[following : following + 1])
+
+    spans = (match.span() for match in PLACEHOLDER.finditer(text))
+    return links + [span for span in spans if not is_in_link(*span)]
 
 
 def number_spans(text: str) -> list[Span]:

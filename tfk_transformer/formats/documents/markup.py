@@ -1,11 +1,14 @@
 """The text of a part as a model translates it, with a tree of its markup, and its placement."""
 
+import bisect
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+import numpy as np
+
 from tfk_transformer.formats.documents.items import Document, Item, ItemType
-from tfk_transformer.text.alignment import Alignment
+from tfk_transformer.text.alignment import TAKEN, UNLINKED, Alignment
 from tfk_transformer.text.words import Span
 
 # Marks that follow a word without a blank, even where the source has a blank and a point there.
@@ -27,23 +30,13 @@ class Node:
     before: str = " "  # of points: the source's character before it, " " if there is none
     after: str = " "  # of points: the source's character after it
     children: list["Node"] = field(default_factory=list)
+    has_point: bool = False  # whether there is a point in the element
     target_span: Span = (0, 0)  # in the words of the translation; set by `place_markup`
 
     @property
     def is_point(self) -> bool:
         """Whether this is a point, and not an element."""
         return self.opening is not None and self.opening.type is ItemType.POINT
-
-    @property
-    def has_point(self) -> bool:
-        """Whether there is a point in the element."""
-        waiting = [*self.children]
-        while waiting:
-            node = waiting.pop()
-            if node.is_point:
-                return True
-            waiting += node.children
-        return False
 
     @property
     def needs_text(self) -> bool:
@@ -182,6 +175,11 @@ class MarkedText:
                     if self._characters and not self._ends_with_blank():
                         node.before = self._characters[-1]
                     self._last_point = node
+                    # Around an element with a point, all have one.
+                    for outer in reversed(self._open):
+                        if outer.has_point:
+                            break
+                        outer.has_point = True
                 self._gap.append(MarkupEvent("point" if is_point else "open", node))
         self._done = item.end
 
@@ -192,7 +190,8 @@ class MarkedText:
         elif node is not self.root:
             raise AssertionError(f"elements are not nested: {item}")
         else:  # the element begins before this part, and contains all items up to here
-            node = Node(0, 0, anchor="start", children=self.root.children)
+            root = self.root
+            node = Node(0, 0, anchor="start", children=root.children, has_point=root.has_point)
             self.root.children = [node]
         node.last = len(self._characters)
         node.closing = item
@@ -204,69 +203,71 @@ def place_markup(root: Node, alignment: Alignment) -> None:
     waiting = [root]
     while waiting:
         node = waiting.pop()
-        elements = [it for it in node.children if _words(it, alignment) and not it.is_point]
+        elements = [
+            child
+            for child in node.children
+            if not child.is_point and alignment.words(child.first, child.last)
+        ]
         for child in elements:  # without links, they are at the end of their parent
             child.target_span = (node.target_span[child.anchor != "start"],) * 2
+        values = np.full(len(alignment.target), UNLINKED)  # TAKEN: in an element
         for child in sorted(elements, key=lambda child: ORDER[child.anchor]):
-            child.target_span = _range(child, node, alignment)
-        for child in elements:
-            if child.needs_text and not range(*child.target_span) and not child.has_point:
-                _assign_word(child, node)
-        for child in node.children:
-            if child not in elements:
-                child.target_span = (_gap(child, node, alignment),) * 2
+            child.target_span = _range(child, node, alignment, values)
+            values[slice(*child.target_span)] = TAKEN
+        _fill(elements, node, values)
+        spans = sorted(child.target_span for child in elements if range(*child.target_span))
+        others = set(node.children).difference(elements)
+        for child in others:
+            child.target_span = (_gap(child, node, alignment, spans),) * 2
         node.children.sort(key=lambda child: child.target_span)
         waiting += node.children
 
 
-def _range(child: Node, node: Node, alignment: Alignment) -> Span:
+def _range(child: Node, node: Node, alignment: Alignment, values: np.ndarray) -> Span:
     """Return the target words of an element, different from its neighbors'."""
     first, last = node.target_span
-    taken = _taken(node)
-    inside = _words(child, alignment)
-    if inside and not taken and inside == _words(node, alignment):
+    inside = alignment.words(child.first, child.last)
+    if TAKEN not in values and inside == alignment.words(node.first, node.last):
         return node.target_span
     if child.anchor == "start" and any(other.anchor == "end" for other in node.children):
         last = max(first, last - 1)
-    start, end = alignment.best_range(inside, first, last, taken, child.anchor)
+    start, end = alignment.best_range(inside, first, last, values, child.anchor)
     return child.target_span if start == end else (start, end)
 
 
-def _words(node: Node, alignment: Alignment) -> set[int]:
-    """Return the indices of the source words of a node."""
-    return {
-        word
-        for word, (start, end) in enumerate(alignment.source)
-        if start < node.last and end > node.first
-    }
+def _fill(elements: Sequence[Node], node: Node, values: np.ndarray) -> None:
+    """Give the last free word of a node to each of its elements that may not be empty."""
+    first, last = node.target_span
+    filled = [n for n, child in enumerate(elements) if range(*child.target_span)]
+    latest = max(filled, default=-1)  # the last element with a word
+    moved: set[Node] = set()
+    for n, child in enumerate(elements):
+        if not child.needs_text or child.has_point or range(*child.target_span):
+            continue
+        free = np.flatnonzero(values[first:last] == UNLINKED)
+        if free.size:
+            word = first + int(free[0 if child.anchor == "start" else -1])
+            child.target_span = (word, word + 1)
+            values[word] = TAKEN
+            latest = max(latest, n)
+        elif latest >= 0 and not child.anchor:
+            # Without a free word, the child moves into another element, and encloses its content.
+            outer = elements[latest]
+            child.first = outer.first
+            child.last = outer.last
+            outer.children.append(child)
+            moved.add(child)
+    node.children = [child for child in node.children if child not in moved]
 
 
-def _taken(node: Node) -> set[int]:
-    """Return the target words that the children of a node have."""
-    return set[int]().union(*(range(*child.target_span) for child in node.children))
+def _gap(child: Node, node: Node, alignment: Alignment, spans: Sequence[Span]) -> int:
+    """Return where to insert a point or an element without words: outside of other elements.
 
-
-def _assign_word(child: Node, node: Node) -> None:
-    """Give the last free word of a node to a child that may not be empty."""
-    if free := sorted({*range(*node.target_span)} - _taken(node)):
-        word = free[0 if child.anchor == "start" else -1]
-        child.target_span = (word, word + 1)
-        return
-    # Without a free word, the child moves into another element, and encloses its content.
-    filled = [other for other in node.children if range(*other.target_span)]
-    if filled and not child.anchor:
-        node.children.remove(child)
-        child.first = filled[-1].first
-        child.last = filled[-1].last
-        filled[-1].children.append(child)
-
-
-def _gap(child: Node, node: Node, alignment: Alignment) -> int:
-    """Return where to insert a point or an element without words: outside of other elements."""
-    before = sum(start < child.first for start, _ in alignment.source)
+    `spans` are those of the elements, in order.
+    """
+    before = bisect.bisect_left(alignment.source, (child.first, 0))
     gap = alignment.best_gap(before, *node.target_span)
-    for other in node.children:
-        start, end = other.target_span
-        if start < gap < end:
-            return start if gap - start < end - gap else end
+    start, end = spans[max(0, bisect.bisect_left(spans, (gap, 0)) - 1)] if spans else (0, 0)
+    if start < gap < end:
+        return start if gap - start < end - gap else end
     return gap

@@ -1,6 +1,8 @@
 """Translate a document: split its items into sentences, translate these, and join the results."""
 
+import bisect
 import itertools
+import sys
 from collections import Counter
 from collections.abc import Generator, Iterator, Sequence
 from typing import NamedTuple, TypeAlias, TypeVar
@@ -39,16 +41,21 @@ WRITINGS = 2  # ways to write the translation of a part
 
 
 def translating(
-    document: Document, language: str, as_lines: bool = False
+    document: Document, language: str, as_lines: bool = False, max_characters: int = sys.maxsize
 ) -> Translating[DocumentTranslation]:
-    """Translate a document of a language; with `as_lines`, into one line for each sentence."""
+    """Translate a document of a language; with `as_lines`, into one line for each sentence.
+
+    A sentence of more than `max_characters` is too long before the model has read it.
+    """
     items: list[Item] = []  # with points in place of placeholders and addresses
     for is_text, group in itertools.groupby(
         document.items, lambda item: item.type is ItemType.TEXT
     ):
         run = list(group)
         items += protect_spans(run, placeholder_spans(shown_text(run))) if is_text else run
-    sentence_parts = [[part] for part in sentences(items, language)]
+    sentence_parts = [
+        list(short_parts(part, max_characters)) for part in sentences(items, language)
+    ]
     done: dict[Segment, WrittenText] = {}
     while waiting := [part for part in itertools.chain(*sentence_parts) if part not in done]:
         replaced = yield from _translate_parts(document, waiting, done, as_lines)
@@ -106,11 +113,14 @@ class IndexedItems:
         start += len(piece) - len(piece.lstrip())
         if start >= end:
             return None
-        indexed = list(zip(self.items, self.starts, strict=True))
-        inside = [n for n, pair in enumerate(indexed) if self._belongs(*pair, start, end)]
+        # One item that begins before the part can belong to it.
+        first = max(0, bisect.bisect_left(self.starts, start) - 1)
+        last = bisect.bisect_right(self.starts, end)
+        near = range(first, last)
+        inside = [n for n in near if self._belongs(self.items[n], self.starts[n], start, end)]
         cut_items = [
-            item.cut(start - position, end - position)
-            for item, position in indexed[inside[0] : inside[-1] + 1]
+            self.items[n].cut(start - self.starts[n], end - self.starts[n])
+            for n in range(inside[0], inside[-1] + 1)
         ]
         selected = tuple(item for item in cut_items if item.type is not ItemType.TEXT or item.text)
         return Segment(selected[0].start, selected[-1].end, selected)
@@ -124,6 +134,19 @@ class IndexedItems:
         if item.type is ItemType.CLOSE and position == end:
             return start <= self._ends.get((ItemType.OPEN, item.pair), -1) < end
         return start < position < end
+
+
+def short_parts(part: Segment, max_characters: int) -> Iterator[Segment]:
+    """Yield the parts of a part that have at most `max_characters`, see `halves`."""
+    waiting = [part]
+    while waiting:
+        part = waiting.pop()
+        is_short = len(" ".join(shown_text(part.items).split())) <= max_characters
+        parts = [part] if is_short else halves(part)
+        if parts == [part]:
+            yield part
+        else:
+            waiting += reversed(parts)
 
 
 def halves(part: Segment) -> list[Segment]:

@@ -3,6 +3,7 @@
 import bisect
 import html
 import itertools
+import math
 import re
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -23,6 +24,7 @@ from tfk_transformer.text.words import Span, word_spans
 
 Escape = Callable[[str, str], str]
 Piece = tuple[bool, str]  # whether it is written as it is, and its text
+MATCHED_WORDS = 200
 REFERENCE = re.compile(r"&#?\w+;?|<[A-Za-z/!?]")  # it may be a character reference or a tag
 
 
@@ -30,7 +32,7 @@ def word_gap(text: str, words: Sequence[Span], index: int) -> tuple[str, str, st
     """Return the last character before a gap between words, its blank, and the next character."""
     end = words[index - 1][1] if index else 0
     start = words[index][0] if index < len(words) else len(text)
-    return text[:end][-1:], text[end:start], text[start:][:1]
+    return text[max(0, end - 1) : end], text[end:start], text[start : start + 1]
 
 
 class PartWriter:
@@ -144,9 +146,24 @@ def copied_forms(marked: MarkedText, target: str) -> dict[int, str]:
 
 
 def _copied_characters(source: str, target: str) -> Iterator[tuple[int, int]]:
-    """Yield the positions in both texts of the characters that the texts have in common."""
-    source_words = word_spans(source)
-    target_words = word_spans(target)
+    """Yield the positions in both texts of the characters that the texts have in common.
+
+    Only `MATCHED_WORDS` are compared at a time, since the time grows with the cube of the number
+    of equal words.
+    """
+    all_source, all_target = word_spans(source), word_spans(target)
+    parts = math.ceil(max(len(all_source), len(all_target)) / MATCHED_WORDS)
+    for part in range(parts):
+        source_words, target_words = (
+            words[len(words) * part // parts : len(words) * (part + 1) // parts]
+            for words in (all_source, all_target)
+        )
+        yield from _copied_words(source, source_words, target, target_words)
+
+
+def _copied_words(
+    source: str, source_words: Sequence[Span], target: str, target_words: Sequence[Span]
+) -> Iterator[tuple[int, int]]:
     matcher = SequenceMatcher(
         None,
         [source[start:end] for start, end in source_words],
@@ -191,10 +208,11 @@ def _spaced(
         node = events[index].node
         is_first = index == points[0]
         if not is_first or _has_blank(node.before, left, right, blank, is_after=False):
-            outside = index - _run_length(reversed(events[:index]), "open")
+            outside = index - _run_length(events, range(index - 1, -1, -1), "open")
             blanks.add(outside if is_first or node.before == " " else index)
         if index == points[-1] and _has_blank(node.after, right, left, blank, is_after=True):
-            blanks.add(index + 1 + _run_length(events[index + 1 :], "close"))
+            after = range(index + 1, len(events))
+            blanks.add(index + 1 + _run_length(events, after, "close"))
     needs_blank = is_spaced and any(event.node.needs_text for event in events)
     if not blanks and (blank or (needs_blank and left and right)):
         steps = ({"open": 1, "close": -1}.get(event.type, 0) for event in events)
@@ -222,6 +240,6 @@ def _has_blank(neighbor: str, near: str, far: str, blank: str, is_after: bool) -
     return bool(blank) and near.isalnum() and not is_word
 
 
-def _run_length(events: Iterable[MarkupEvent], type: str) -> int:
+def _run_length(events: Sequence[MarkupEvent], indices: Iterable[int], type: str) -> int:
     """Return the number of events of a type before the first event of another type."""
-    return len(list(itertools.takewhile(lambda event: event.type == type, events)))
+    return sum(1 for _ in itertools.takewhile(lambda index: events[index].type == type, indices))

@@ -103,13 +103,15 @@ def _text_items(items: list[Item], document: str) -> Iterator[Item]:
             continue
         start = run[0].start
         end = run[-1].end
-        line_start = document.rfind("\n", 0, start) + 1
+        line_start = start  # or the start of the blanks before the code
+        while document[line_start - 1 : line_start].isspace() and document[line_start - 1] != "\n":
+            line_start -= 1
         line_end = END_OF_LINE.match(document, end)
         # Code of a template that is alone on its lines is a break, except before a small letter.
         is_alone = (
             line_end is not None
             and not (line_end["next"] or "").islower()
-            and not document[line_start:start].strip()
+            and document[line_start - 1 : line_start] in ("", "\n")
         )
         if is_alone:
             yield Item(ItemType.BREAK, start, end)

@@ -22,7 +22,7 @@ from tfk_transformer.formats.reading.markdown_parser import (
 
 TASK_BOX = re.compile(r"\[[ xX]\]\s+")
 ALERT = re.compile(r"\[![\w-]+\][^\n]*(\n|$)")  # the first line of a quotation
-HEADING_ATTRIBUTES = re.compile(r"\s*(?<!\\)\{:?[ ]*(?:[#.][\w-]|[\w-]+=)[^{}\n]*\}$")
+HEADING_ATTRIBUTES = re.compile(r"(?<!\s)\s*+(?<!\\)\{:?[ ]*(?:[#.][\w-]|[\w-]+=)[^{}\n]*\}$")
 BLANKS = re.compile(r"[ \t\r\n\f\v]+")
 # Characters that could begin or end markup, of Markdown or of its dialects.
 SPECIAL = re.compile(
