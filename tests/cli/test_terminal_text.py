@@ -1,8 +1,10 @@
 """Texts of users and of files on the terminal: control characters, narrow and ASCII terminals."""
 
 import io
+import re
 import shutil
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -86,7 +88,18 @@ def test_terminal_shows_escaped_texts(run, monkeypatch):
     assert r'"source": "one\u202e"' in run(*arguments)[1]
 
 
-@pytest.mark.parametrize("width", [0, 1, 10, 30])
+@pytest.mark.parametrize("width", ["0", "-1", "1", "40", "9" * 20, "²"])
+def test_tables_are_whole_on_any_terminal(run, monkeypatch, width):
+    def cells(width):
+        monkeypatch.setenv("COLUMNS", width)
+        status, out, error = run("inspect", SMALL)
+        assert (status, error) == (0, "")
+        return Counter(re.sub(r"[\s\u2500-\u257f]", "", out))
+
+    assert cells(width) == cells("160")
+
+
+@pytest.mark.parametrize("width", [1, 10, 30])
 def test_help_fits_narrow_terminals(run, monkeypatch, width):
     monkeypatch.setenv("COLUMNS", str(width))
     for name in ("", "translate"):

@@ -4,6 +4,7 @@ from collections import Counter
 
 import html5lib
 from markdown_it import MarkdownIt
+from mdit_py_plugins.footnote import footnote_plugin
 
 from tfk_transformer.formats.documents.translation import translating
 from tfk_transformer.text.road import drive
@@ -58,6 +59,18 @@ def elements(document):
     """The elements of an HTML document with their attributes, counted."""
     tree = html5lib.parse(document, namespaceHTMLElements=False)
     return Counter((element.tag, tuple(sorted(element.attrib.items()))) for element in tree.iter())
+
+
+def addresses(document):
+    """The addresses of the links and images of a Markdown document, and its tags, counted."""
+    md = MarkdownIt("commonmark").enable(["table", "strikethrough"])
+    md.use(footnote_plugin)  # else a footnote of one word is the address of its marks
+    return Counter(
+        inner.content or inner.attrs.get("href") or inner.attrs.get("src")
+        for token in md.parse(document)
+        for inner in [token, *(token.children or [])]
+        if inner.type in ("html_inline", "html_block") or {"href", "src"} & inner.attrs.keys()
+    )
 
 
 def tokens(document):

@@ -115,7 +115,9 @@ ENDS = {"markdown": "\n[key]: http://example.org/key 'Key'\n\n[^1]: A note.\n", 
 MARKUP = (
     "* ** _ __ ~~ ` `` [ ] ]( [a](b) ![ <b> </b> <script>alert(1)</script> <!-- --> &amp; &lt; \\ "
     "| # ## > - + 1. 2) === --- ``` $ {{ }} {name} ::: !!! [^1] [key] :a: <a http://a.b/c_d <img "
-    "src=x> \" ' ( ) {#id} == ^ ~ %".split()
+    "src=x> \" ' ( ) {#id} == ^ ~ % <http://a.evil> <a@b.evil> [a](http://b.evil) "
+    "![a](http://c.evil) [a](javascript:alert(1)) <javascript:alert(1)> [evil]: [evil] "
+    "<img/src=x>".split()
 )
 
 

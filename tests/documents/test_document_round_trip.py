@@ -4,7 +4,7 @@ import itertools
 
 import numpy as np
 import pytest
-from document_checks import check_places, elements, translate
+from document_checks import addresses, check_places, elements, translate
 from hard_documents import HardMaker, adversary, unchanged
 
 from tfk_transformer.formats.registry import read
@@ -143,6 +143,15 @@ def test_text_does_not_become_syntax(document, translation, written):
     assert result.text == written
 
 
+@pytest.mark.parametrize(
+    "translation",
+    ["<http://evil.example>", "<x@evil.example>", "[a](javascript:b)", "![a](b)", "[a]: b", "<b>"],
+)
+def test_translations_add_no_live_markup(translation):
+    result = translate(read("one <http://a.b> two", "markdown"), "en", constant(translation))
+    assert addresses(result.text) == {"http://a.b": 1}
+
+
 @pytest.mark.parametrize("document", ["~~seven~~ ~~ten~~", "_seven_ _ten_"])
 def test_touching_delimiters_keep_source(document):
     """One word cannot have both elements: its markup would read as another element."""
@@ -207,6 +216,8 @@ def test_hard_documents_keep_structure(seeds):
         assert ordered(structure) == ordered(document.structure(text)), (seed, text)
         if maker.format == "html":
             assert elements(result.text) == elements(text), (seed, text)
+        else:
+            assert addresses(result.text) <= addresses(text), (seed, text)
         check_places(text, result)
         kept += sum(sentence.keeps_source for sentence in result.sentences)
         total += len(result.sentences)

@@ -3,7 +3,7 @@
 import itertools
 import re
 import unicodedata
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from sentencex import get_sentence_boundaries
@@ -12,6 +12,8 @@ LINE_BREAKS = re.compile(r"[\n\r\v\f\x85\u2028\u2029]+")
 # Some marks end a clause only if a blank follows.
 CLAUSE_END = re.compile(r"[,;:–—](?=\s)|[、，；：،؛]")
 BLANK = re.compile(r"\s")
+# In characters. The time of sentencex grows with the square of a line's length.
+WINDOW = 10_000
 
 
 class SplitText(NamedTuple):
@@ -58,8 +60,8 @@ def split_text(text: str, language: str) -> SplitText:
     gaps = [""]
     for start, end in itertools.pairwise([0, *ends, len(text)]):
         line = text[start:end]
-        for boundary in get_sentence_boundaries(language, line):
-            piece = line[boundary["start_index"] : boundary["end_index"]]
+        for first, last in sentence_spans(line, language):
+            piece = line[first:last]
             sentence = piece.strip()
             if not sentence:
                 gaps[-1] += piece
@@ -69,6 +71,24 @@ def split_text(text: str, language: str) -> SplitText:
             gaps.append(after)
             sentences.append(sentence)
     return SplitText(sentences, gaps)
+
+
+def sentence_spans(text: str, language: str) -> Iterator[tuple[int, int]]:
+    """Yield the start and the end of each sentence of a text, with whitespace around it.
+
+    A sentence that is longer than `WINDOW` is cut.
+    """
+    start = 0
+    while start < len(text):
+        window = text[start : start + WINDOW]
+        spans = [
+            (start + boundary["start_index"], start + boundary["end_index"])
+            for boundary in get_sentence_boundaries(language, window)
+        ]
+        if len(spans) > 1 and start + len(window) < len(text):
+            spans.pop()  # it may go on after the window
+        yield from spans
+        start = spans[-1][1]
 
 
 def cut_in_two(text: str, uncut: Container[int] = ()) -> int | None:

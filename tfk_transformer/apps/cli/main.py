@@ -171,6 +171,9 @@ for _panel, _commands in COMMANDS.items():
 def main() -> None:
     """Run the command line; an invalid input is one line on standard error, and status 1."""
     _open_standard_streams()
+    for name in ("COLUMNS", "LINES"):  # rich prints nothing on 0 columns, and fails on "²"
+        if not re.fullmatch(r"[1-9][0-9]{0,5}", os.environ.get(name, "1")):
+            del os.environ[name]
     _ctrl_c.clear()
     # A program in the background ignores Ctrl-C. Only the main thread can set a handler.
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
     from tfk_transformer.formats.output_file import OutputFile
 
+MIN_WIDTH = 40  # in columns; narrower tables would lose text
 LIBRARY = logging.getLogger("tfk_transformer")
 
 
@@ -54,9 +55,11 @@ def console(stderr: bool = False) -> "Console":
         def render_str(self, text: str, **options: Any) -> Text:
             return super().render_str(escape_controls(text), **options)
 
-    return EscapingConsole(
+    shown = EscapingConsole(
         stderr=stderr, highlight=False, soft_wrap=True, markup=False, emoji=False
     )
+    shown.width = max(shown.width, MIN_WIDTH)
+    return shown
 
 
 def print_report(report: Mapping[str, Any], lines: Iterable[Any], as_json: bool) -> None:

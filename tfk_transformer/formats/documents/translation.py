@@ -7,8 +7,6 @@ from collections import Counter
 from collections.abc import Generator, Iterator, Sequence
 from typing import NamedTuple, TypeAlias, TypeVar
 
-from sentencex import get_sentence_boundaries
-
 from tfk_transformer.formats.documents.items import (
     Document,
     Item,
@@ -31,7 +29,7 @@ from tfk_transformer.formats.lines import one_line
 from tfk_transformer.text.alignment import Alignment, TranslatedText, align, split_copied_words
 from tfk_transformer.text.results import DocumentSentence, DocumentTranslation
 from tfk_transformer.text.road import Sentences
-from tfk_transformer.text.splitting import cut_in_two
+from tfk_transformer.text.splitting import cut_in_two, sentence_spans
 
 T = TypeVar("T")
 # Yields sentences, and receives the translation of each, None if it is too long for the model.
@@ -82,8 +80,8 @@ def sentences(items: Sequence[Item], language: str) -> Iterator[Segment]:
     """Yield the sentences of a document in a language, given by its ISO 639 code."""
     for run in split_at_breaks(items):
         indexed = IndexedItems(run)
-        for boundary in get_sentence_boundaries(language, indexed.text):
-            part = indexed.part(boundary["start_index"], boundary["end_index"])
+        for start, end in sentence_spans(indexed.text, language):
+            part = indexed.part(start, end)
             if part is not None:
                 yield part
 

@@ -29,6 +29,11 @@ SENTENCE_TAGS = INLINE_TAGS | VOID_INLINE_TAGS | WORD_TAGS | ANNOTATION_TAGS
 TOKEN_NAMES = {number: name for name, number in tokenTypes.items()}
 # The error of the only markup without a token, `</>`.
 EMPTY_END_TAG = "expected-closing-tag-but-got-right-bracket"
+# Each block repeats the elements of formatting that are open, such as <font color="red">. Elements
+# with equal attributes count at most three times.
+MAX_FORMATS = 64
+# The time of a tag grows with the number of open elements. Browsers have a limit of about 500.
+MAX_DEPTH = 2000
 XML_START = re.compile(r"\s*<\?xml\s")
 CARRIAGE_RETURN = re.compile(r"\r\n?")
 
@@ -42,6 +47,10 @@ def is_marked(attributes: Mapping[str, str]) -> bool:
 def is_unchanged(name: str, attributes: Mapping[str, str]) -> bool:
     """Return whether an element and everything inside it stays unchanged."""
     return name in UNCHANGED_TAGS or is_marked(attributes)
+
+
+class _TooDeep(Exception):
+    """An element has too many elements around it."""
 
 
 class HtmlToken(NamedTuple):
@@ -124,9 +133,9 @@ class HtmlParser(html5lib.HTMLParser):
             self.parse(_OneChunk(self._text), scripting=True)
         except Exception as error:  # html5lib asserts what a few broken documents violate
             line = document.count("\n", 0, self._end) + 1
+            problem = error if isinstance(error, _TooDeep) else "markup that html5lib cannot parse"
             raise ValueError(
-                f"text: expected HTML, got markup that html5lib cannot parse, up to line {line}; "
-                "correct its tags."
+                f"text: expected HTML, got {problem}, up to line {line}; correct its tags."
             ) from error
 
     def reset(self) -> None:
@@ -141,6 +150,12 @@ class HtmlParser(html5lib.HTMLParser):
             if token["data"] != EMPTY_END_TAG:
                 return
             token_type = "EmptyEndTag"
+        for elements, limit in (
+            (self.tree.openElements, MAX_DEPTH),
+            (self.tree.activeFormattingElements, MAX_FORMATS),
+        ):
+            if len(elements) > limit:
+                raise _TooDeep(f"more than {limit} elements without an end")
         start = self._end
         self._end = end + bisect.bisect_left(self._long_ends, end)
         is_tag = token_type in ("StartTag", "EndTag")

@@ -30,7 +30,11 @@ from tfk_transformer.formats.reading.html_parser import (
 
 MARKDOWN_LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n|$)")  # the line ends of CommonMark
 BLOCK_TAGS = ({"br", *block_names} | UNTOUCHED_TAGS) - WORD_TAGS  # they end a sentence
-NOT_WORDS = {"image", "unchanged_mark"}  # unchanged tokens that a sentence does not need
+NOT_WORDS = {
+    "autolink",
+    "image",
+    "unchanged_mark",
+}  # unchanged tokens that a sentence does not need
 
 InlineRule = Callable[[StateInline, bool], bool]
 
@@ -91,6 +95,10 @@ def _with_spans(name: str, rule: InlineRule) -> InlineRule:
             tokens[-1].meta["span"] = (label_end, end)
             if state.src[label_end:end] in ("]", "][]"):  # the label is the key
                 tokens[-1].meta["key"] = " ".join(state.src[start + 1 : label_end].split())
+        elif tokens and name == "autolink":  # a mark, whose text is its address
+            token = tokens[-1]
+            token.type, token.nesting, token.meta["span"] = "autolink", 0, (start, end)
+            token.attrs = tokens[-3].attrs
         elif tokens and tokens[-1].type != "text":
             tokens[-1].meta["span"] = (start, end)
         return True

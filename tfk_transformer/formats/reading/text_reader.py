@@ -4,7 +4,7 @@ import re
 
 from tfk_transformer.formats.documents.items import Document, Item, ItemType
 
-BLANK_LINES = re.compile(r"(?:[^\S\n]*\n){2,}")
+BLANK_LINES = re.compile(r"(?<![^\S\n])(?:[^\S\n]*+\n){2,}")
 LINE_END = re.compile(r"\n")
 
 

@@ -48,9 +48,8 @@ def inspect_command(
     second = inspect(other)
     paths = description["path"], second["path"]
     differ = dict(differences(description, second))
-    columns = [Column(title, overflow="fold") for title in ("", *paths)]
     rows = [(name, *map(_readable, values)) for name, values in differ.items()]
-    table = _table(f"{len(differ)} differences", columns, rows)
+    table = _table(f"{len(differ)} differences", ("", *paths), rows)
     print_report({"paths": paths, "differences": differ}, [table], json_output)
 
 
@@ -96,6 +95,8 @@ def _table(
     table = Table(*columns, title=title, title_justify="left", **options)
     for row in rows:
         table.add_row(*row)
+    for column in table.columns:
+        column.overflow = "fold"  # instead of an ellipsis, on narrow terminals
     return table
 
 
