@@ -24,7 +24,7 @@ from tfk_transformer.text.words import Span, word_spans
 
 Escape = Callable[[str, str], str]
 Piece = tuple[bool, str]  # whether it is written as it is, and its text
-MATCHED_WORDS = 200
+MATCHED_WORDS = 100
 REFERENCE = re.compile(r"&#?\w+;?|<[A-Za-z/!?]")  # it may be a character reference or a tag
 
 
