@@ -12,7 +12,7 @@ from starlette.requests import ClientDisconnect, Request
 from tfk_transformer.apps.server.batcher import Batcher
 from tfk_transformer.apps.server.bodies import InvalidValue, check_maximum
 from tfk_transformer.apps.server.monitoring import ServerState
-from tfk_transformer.apps.server.request_queue import Work
+from tfk_transformer.apps.server.request_queue import Work, check_load, text_costs
 from tfk_transformer.apps.server.settings import ServerSettings
 from tfk_transformer.config.search_settings import own_defaults, resolve_settings, setting_rules
 from tfk_transformer.inference.base_classifier import BaseClassifier
@@ -24,6 +24,8 @@ from tfk_transformer.text.outcome import Outcome, Refused, TextError, check_text
 from tfk_transformer.text.road import Road, Sentences, advance
 
 T = TypeVar("T")
+# In characters. A thread splits the texts of longer requests, while others are answered.
+LONG_REQUEST = 20_000
 NO_SCORE = -1e9  # of a missing hypothesis, as in exported files
 # The model's own limits are stricter: it refuses a setting when a batch or a stream begins.
 SETTING_RULES = setting_rules()
@@ -84,6 +86,7 @@ class ServedModel:
         for count in (1, settings.max_batch):
             self._run(default, ["a"] * count, [""] * count)
         self._stream_threads = ThreadPoolExecutor(settings.max_streams, "streams")
+        self._long_request_thread = ThreadPoolExecutor(1, "long-requests")
         self._batcher = Batcher(self._run, settings, self.state.batch_texts.observe)
         self.state.queue_texts.set_function(lambda: self._batcher.queued)
 
@@ -135,18 +138,29 @@ class ServedModel:
         target_texts = target_texts or [""] * len(texts)
         if work.task != "sentences":
             return await self.answer(request, self.submit(request, work, texts, target_texts))
+        # The texts are refused before they are split, if their sentences would be refused.
+        cost = sum(text_costs(work, texts))
+        check_load(self.settings, cost, len(texts), self._batcher.queued)
         road = self.model.text_road(texts, target_texts, self.language)
-        return await self.answer(request, self._drive(request, work, road))
+        is_long = sum(map(len, texts)) > LONG_REQUEST
+        return await self.answer(request, self._drive(request, work, road, is_long))
 
-    async def _drive(self, request: Request, work: Work, road: Road[T]) -> T:
+    async def _drive(self, request: Request, work: Work, road: Road[T], is_long: bool) -> T:
         """Run the sentences of a road in the batches of all requests, and return its result."""
-        sentences, result = advance(road, None)
+
+        async def step(answer: list[Outcome[Any]] | None) -> tuple[Sentences | None, T | None]:
+            if not is_long:
+                return advance(road, answer)
+            run = asyncio.get_running_loop().run_in_executor
+            return await run(self._long_request_thread, advance, road, answer)
+
+        sentences, result = await step(None)
         if sentences is not None:
             count, maximum = len(sentences.texts), self.settings.max_queue
             check_maximum("texts", count, maximum, "send several requests", " sentences")
         while sentences is not None:
             outcomes = await self.submit(request, work, sentences.texts, sentences.prefixes)
-            sentences, result = advance(road, outcomes)
+            sentences, result = await step(outcomes)
         return cast(T, result)
 
     async def submit(
@@ -235,3 +249,4 @@ class ServedModel:
         """Run the waiting texts, and end the threads."""
         self._batcher.stop()
         self._stream_threads.shutdown(cancel_futures=True)
+        self._long_request_thread.shutdown(cancel_futures=True)

@@ -6,6 +6,7 @@ import itertools
 import math
 import re
 import unicodedata
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from difflib import SequenceMatcher
 
@@ -24,7 +25,8 @@ from tfk_transformer.text.words import Span, word_spans
 
 Escape = Callable[[str, str], str]
 Piece = tuple[bool, str]  # whether it is written as it is, and its text
-MATCHED_WORDS = 100
+# Of words in a text, and of pairs of equal words in both texts for each word.
+MANY_WORDS, MANY_PAIRS = 400, 8
 REFERENCE = re.compile(r"&#?\w+;?|<[A-Za-z/!?]")  # it may be a character reference or a tag
 
 
@@ -146,37 +148,42 @@ def copied_forms(marked: MarkedText, target: str) -> dict[int, str]:
 
 
 def _copied_characters(source: str, target: str) -> Iterator[tuple[int, int]]:
-    """Yield the positions in both texts of the characters that the texts have in common.
-
-    Only `MATCHED_WORDS` are compared at a time, since the time grows with the cube of the number
-    of equal words.
-    """
-    all_source, all_target = word_spans(source), word_spans(target)
-    parts = math.ceil(max(len(all_source), len(all_target)) / MATCHED_WORDS)
-    for part in range(parts):
-        source_words, target_words = (
-            words[len(words) * part // parts : len(words) * (part + 1) // parts]
-            for words in (all_source, all_target)
-        )
-        yield from _copied_words(source, source_words, target, target_words)
-
-
-def _copied_words(
-    source: str, source_words: Sequence[Span], target: str, target_words: Sequence[Span]
-) -> Iterator[tuple[int, int]]:
-    matcher = SequenceMatcher(
-        None,
+    """Yield the positions in both texts of the characters that the texts have in common."""
+    source_words = word_spans(source)
+    target_words = word_spans(target)
+    for first, second, count in _copied_runs(
         [source[start:end] for start, end in source_words],
         [target[start:end] for start, end in target_words],
-        autojunk=False,
-    )
-    for first, second, count in matcher.get_matching_blocks():
+    ):
         for index in range(count):
             start, end = source_words[first + index]
             copy = target_words[second + index][0]
             yield from zip(range(start, end), itertools.count(copy))
             if index < count - 1:  # the blank before the next word, if there is one
                 yield end, copy + end - start
+
+
+def _copied_runs(source: Sequence[str], target: Sequence[str]) -> list[tuple[int, int, int]]:
+    """Return the runs of words that are in both: their first words and their number of words.
+
+    Texts with many words are compared in parts: the time grows with the cube of the number of equal
+    words.
+    """
+    counts = Counter(target)
+    pairs = sum(counts[word] for word in source)
+    limit = MANY_WORDS if pairs <= MANY_PAIRS * (len(source) + len(target)) else MANY_WORDS // 4
+    parts = math.ceil(max(len(source), len(target)) / limit)
+    runs: list[tuple[int, int, int]] = []
+    for part in range(parts):
+        first, first_end = (len(source) * (part + n) // parts for n in (0, 1))
+        second, second_end = (len(target) * (part + n) // parts for n in (0, 1))
+        words = (source[first:first_end], target[second:second_end])
+        for block in SequenceMatcher(None, *words, autojunk=False).get_matching_blocks():
+            run = (first + block.a, second + block.b, block.size)
+            if runs and (runs[-1][0] + runs[-1][2], runs[-1][1] + runs[-1][2]) == run[:2]:
+                run = (*runs[-1][:2], runs.pop()[2] + run[2])
+            runs.append(run)
+    return runs
 
 
 def _events(root: Node) -> Iterator[tuple[int, MarkupEvent]]:
