@@ -181,6 +181,15 @@ def test_deep_documents_are_read():
     assert html_structure(document).count("inline <em>") == 1200
 
 
+@pytest.mark.parametrize(
+    ("document", "limit"),
+    [("".join(f"<p><i id={n}>one" for n in range(70)), 64), ("<div>one" * 3001, 3000)],
+)
+def test_html_with_too_many_open_elements_is_refused(document, limit):
+    with pytest.raises(ValueError, match=f"got more than {limit} elements without an end, up to"):
+        read(document)
+
+
 def test_failures_of_the_parser_are_named():
     message = r"text: expected HTML, got markup that html5lib cannot parse, up to line 2; correct"
     with pytest.raises(ValueError, match=message):

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from tfk_transformer.inference.conveyor import text_road, translate_sentences
+from tfk_transformer.inference.conveyor import document_road, text_road, translate_sentences
 from tfk_transformer.pipelines.translator import Translator
 from tfk_transformer.text.outcome import Refused, too_long
 from tfk_transformer.text.results import Hypothesis, Translation
@@ -85,6 +85,13 @@ def test_endless_sentences_are_cut_before_they_are_run():
     search = UpperCase()
     (result,) = translated(["a" * 1000], search=search)
     assert result.text == "A" * 1000
+    assert max(len(sentence) for call in search.calls for sentence in call) <= 80
+
+
+def test_documents_cut_endless_sentences_before_they_are_run():
+    search = UpperCase()
+    road = document_road("a" * 1000, "text", "en", MAX_LENGTH)
+    assert drive(road, search.translate).text == "A" * 1000
     assert max(len(sentence) for call in search.calls for sentence in call) <= 80
 
 

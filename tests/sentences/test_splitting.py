@@ -2,7 +2,13 @@
 
 import pytest
 
-from tfk_transformer.text.splitting import SplitText, cut_in_two, split_text
+from tfk_transformer.text.splitting import (
+    WINDOW,
+    SplitText,
+    cut_in_two,
+    sentence_spans,
+    split_text,
+)
 
 PARAGRAPH = '  Dr. Smith left.  He slept!\n\n"Really?" she asked.\r\nYes: 3.5 km\u2028'
 
@@ -53,6 +59,20 @@ def test_cuts_are_at_clauses_then_blanks(text, parts):
     assert split.cut(0)
     assert split.sentences == parts
     assert split.join(split.sentences) == f"<{text}>"
+
+
+def test_long_lines_have_the_same_sentences():
+    sentences = [f"Dr. Smith has {'very ' * (n % 50)}old dogs." for n in range(300)]
+    text = " ".join(sentences)
+    assert len(text) > 3 * WINDOW
+    assert split_text(text, "en").sentences == sentences
+
+
+def test_endless_sentences_are_cut():
+    text = "one " * WINDOW
+    assert list(sentence_spans(text, "en")) == [
+        (start, start + WINDOW) for start in range(0, len(text), WINDOW)
+    ]
 
 
 def test_single_characters_are_not_cut():

@@ -188,34 +188,40 @@ def document_road(
         raise with_install_line(error) from error
     limit = LONG_PIECE * max_length
     if not attributes and target_language is None:
-        document = translating(read(text, format, lines), language, max_characters=limit)
-        return (yield from _best_hypotheses(document, attention_layer))
+        document = translating(read(text, format, lines), language)
+        return (yield from _best_hypotheses(document, attention_layer, limit))
     if target_language is not None:
         language_code(target_language, "target_language")
     translations = None
     if attributes:
         texts = attribute_texts(text)
-        lines_of_values = read("\n".join(texts), "text", lines=True)
-        values = translating(lines_of_values, language, as_lines=True, max_characters=limit)
-        done = yield from _best_hypotheses(values, attention_layer)
+        values = translating(read("\n".join(texts), "text", lines=True), language, as_lines=True)
+        done = yield from _best_hypotheses(values, attention_layer, limit)
         translations = done.text.split("\n")
     translated = TranslatedAttributes(text, translations, target_language)
-    document = translating(read(translated.text, format), language, max_characters=limit)
-    return translated.restore((yield from _best_hypotheses(document, attention_layer)))
+    document = translating(read(translated.text, format), language)
+    return translated.restore((yield from _best_hypotheses(document, attention_layer, limit)))
 
 
-def _best_hypotheses(translating: "Translating[Result]", layer: int | None) -> Road[Result]:
-    """Answer requests of a document with the best hypotheses; None if a sentence is too long."""
+def _best_hypotheses(
+    translating: "Translating[Result]", layer: int | None, limit: int
+) -> Road[Result]:
+    """Answer requests of a document with the best hypotheses; None if a sentence is too long.
+
+    A sentence with more characters than `limit` is too long before the model reads it.
+    """
     request, result = advance(translating, None)
     while request is not None:
-        best: list[TranslatedText | None] = []
-        size = MAX_ALIGNED_TEXTS if request.attention else max(1, len(request.texts))
-        for first in range(0, len(request.texts), size):
-            part = slice(first, first + size)
-            outcomes = yield Sentences(
-                request.texts[part], request.prefixes[part], request.attention
-            )
-            best += [_average_heads(outcome, layer) for outcome in outcomes]
+        best: list[TranslatedText | None] = [None] * len(request.texts)
+        short = [index for index, text in enumerate(request.texts) if len(text) <= limit]
+        size = MAX_ALIGNED_TEXTS if request.attention else max(1, len(short))
+        for first in range(0, len(short), size):
+            part = short[first : first + size]
+            texts = [request.texts[index] for index in part]
+            prefixes = [request.prefixes[index] for index in part]
+            outcomes = yield Sentences(texts, prefixes, request.attention)
+            for index, outcome in zip(part, outcomes, strict=True):
+                best[index] = _average_heads(outcome, layer)
         request, result = advance(translating, best)
     return cast(Result, result)
 

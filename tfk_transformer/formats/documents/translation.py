@@ -2,7 +2,6 @@
 
 import bisect
 import itertools
-import sys
 from collections import Counter
 from collections.abc import Generator, Iterator, Sequence
 from typing import NamedTuple, TypeAlias, TypeVar
@@ -39,21 +38,16 @@ WRITINGS = 2  # ways to write the translation of a part
 
 
 def translating(
-    document: Document, language: str, as_lines: bool = False, max_characters: int = sys.maxsize
+    document: Document, language: str, as_lines: bool = False
 ) -> Translating[DocumentTranslation]:
-    """Translate a document of a language; with `as_lines`, into one line for each sentence.
-
-    A sentence of more than `max_characters` is too long before the model has read it.
-    """
+    """Translate a document of a language; with `as_lines`, into one line for each sentence."""
     items: list[Item] = []  # with points in place of placeholders and addresses
     for is_text, group in itertools.groupby(
         document.items, lambda item: item.type is ItemType.TEXT
     ):
         run = list(group)
         items += protect_spans(run, placeholder_spans(shown_text(run))) if is_text else run
-    sentence_parts = [
-        list(short_parts(part, max_characters)) for part in sentences(items, language)
-    ]
+    sentence_parts = [[part] for part in sentences(items, language)]
     done: dict[Segment, WrittenText] = {}
     while waiting := [part for part in itertools.chain(*sentence_parts) if part not in done]:
         replaced = yield from _translate_parts(document, waiting, done, as_lines)
@@ -132,19 +126,6 @@ class IndexedItems:
         if item.type is ItemType.CLOSE and position == end:
             return start <= self._ends.get((ItemType.OPEN, item.pair), -1) < end
         return start < position < end
-
-
-def short_parts(part: Segment, max_characters: int) -> Iterator[Segment]:
-    """Yield the parts of a part that have at most `max_characters`, see `halves`."""
-    waiting = [part]
-    while waiting:
-        part = waiting.pop()
-        is_short = len(" ".join(shown_text(part.items).split())) <= max_characters
-        parts = [part] if is_short else halves(part)
-        if parts == [part]:
-            yield part
-        else:
-            waiting += reversed(parts)
 
 
 def halves(part: Segment) -> list[Segment]:

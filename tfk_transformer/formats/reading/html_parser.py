@@ -33,7 +33,7 @@ EMPTY_END_TAG = "expected-closing-tag-but-got-right-bracket"
 # with equal attributes count at most three times.
 MAX_FORMATS = 64
 # The time of a tag grows with the number of open elements. Browsers have a limit of about 500.
-MAX_DEPTH = 2000
+MAX_DEPTH = 3000
 XML_START = re.compile(r"\s*<\?xml\s")
 CARRIAGE_RETURN = re.compile(r"\r\n?")
 
@@ -47,10 +47,6 @@ def is_marked(attributes: Mapping[str, str]) -> bool:
 def is_unchanged(name: str, attributes: Mapping[str, str]) -> bool:
     """Return whether an element and everything inside it stays unchanged."""
     return name in UNCHANGED_TAGS or is_marked(attributes)
-
-
-class _TooDeep(Exception):
-    """An element has too many elements around it."""
 
 
 class HtmlToken(NamedTuple):
@@ -129,13 +125,13 @@ class HtmlParser(html5lib.HTMLParser):
             match.start() - number for number, match in enumerate(re.finditer(r"\r\n", document))
         ]
         self._end = 0
+        self._problem = "markup that html5lib cannot parse"
         try:
             self.parse(_OneChunk(self._text), scripting=True)
         except Exception as error:  # html5lib asserts what a few broken documents violate
             line = document.count("\n", 0, self._end) + 1
-            problem = error if isinstance(error, _TooDeep) else "markup that html5lib cannot parse"
             raise ValueError(
-                f"text: expected HTML, got {problem}, up to line {line}; correct its tags."
+                f"text: expected HTML, got {self._problem}, up to line {line}; correct its tags."
             ) from error
 
     def reset(self) -> None:
@@ -155,7 +151,8 @@ class HtmlParser(html5lib.HTMLParser):
             (self.tree.activeFormattingElements, MAX_FORMATS),
         ):
             if len(elements) > limit:
-                raise _TooDeep(f"more than {limit} elements without an end")
+                self._problem = f"more than {limit} elements without an end"
+                raise ValueError(self._problem)
         start = self._end
         self._end = end + bisect.bisect_left(self._long_ends, end)
         is_tag = token_type in ("StartTag", "EndTag")
