@@ -53,6 +53,13 @@ def test_options_name_other_languages(serve):
     assert codes == ["fr", "deu_Latn"]
 
 
+def test_long_requests_equal_short_ones(server):
+    body = {"q": ["seven " + "😀" * 4000] * 6, "source": "en", "target": "de"}
+    texts = server.send("/translate", body).content["translatedText"]
+    alone = server.send("/translate", {**body, "q": body["q"][0]}).content["translatedText"]
+    assert texts == [alone] * 6
+
+
 def test_unknown_languages_are_undetermined(serve):
     server = serve("--drain-delay", 0, file=SAVED_FILE)
     assert server.send("/languages").content[0]["code"] == "und"

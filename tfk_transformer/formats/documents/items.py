@@ -106,12 +106,14 @@ def pair_elements(items: Iterable[Item]) -> list[Item]:
     """Number the pairs of OPEN and CLOSE. One without a partner, or not nested, becomes a point."""
     paired = list(items)
     waiting: list[int] = []  # the indices of elements without an end so far
-    named = defaultdict[str, list[int]](list)  # the same, by name
-    sure = [-1]  # the same, of those that certainly have an end
+    named = defaultdict[str, list[int]](list)  # the same indices, by name
+    sure = [-1]  # the same indices, of elements that certainly have an end
     for index, item in enumerate(paired):
         if item.type is ItemType.OPEN:
-            for indices in (waiting, named[item.name], *([sure] if item.is_sure else [])):
-                indices.append(index)
+            waiting.append(index)
+            named[item.name].append(index)
+            if item.is_sure:
+                sure.append(index)
         elif item.type is ItemType.CLOSE and named[item.name]:
             start = named[item.name][-1]
             if start < sure[-1]:
