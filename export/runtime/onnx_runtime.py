@@ -115,13 +115,33 @@ class OnnxRuntime:
 
     def run(self, name: str, inputs: Mapping[str, Any], workload: Workload = ONE_BATCH) -> Outputs:
         """Run a function; see `Runtime.run`."""
-        file = self._file(name)
-        session = file.session(self.threads // workload.concurrency, workload.small)
+        file, session = self._file(name), self._session(name, workload)
         if name in FUNCTIONS:
             names = [tensor.name for tensor in FUNCTIONS[name].outputs]
         else:
             names = [output for output in file.outputs if output != "logits"]  # which are not read
         return dict(zip(names, session.run(names, inputs), strict=True))
+
+    def _session(self, name: str, workload: Workload) -> Any:
+        return self._file(name).session(self.threads // workload.concurrency, workload.small)
+
+    def preload(self) -> None:
+        """Open the files that exist, for all workloads; see `Runtime.preload`."""
+        several = self.concurrency(2)
+        workloads = {
+            "translate": [Workload(1, True), Workload(several, True), Workload(several)],
+            "classify": [Workload(1, True), Workload(several)],
+            "generate": [Workload(1, True), ONE_BATCH],
+        }
+        names = set(READERS[self.reader])
+        if self.reader in ("OnnxTranslator", "OnnxStreamer"):
+            names |= set(FILES)
+        if self.metadata.get("profile") == "int8":
+            names.discard("generate")
+        for name in names:
+            if self._path(name).is_file():
+                for workload in workloads.get(name, [ONE_BATCH]):
+                    self._session(name, workload)
 
     def _path(self, name: str) -> Path:
         return self.path if name in READERS[self.reader] else self.path.parent / FILES[name]
@@ -147,7 +167,8 @@ class OnnxRuntime:
                     f"{argument}: expected a file that translates, got {self.path.name}, which "
                     f"only scores pairs; open {file_names.TRANSLATE_FILE} of the same export."
                 )
-            _check_file(argument, path, self.path)
+            if path not in self._files:
+                _check_file(argument, path, self.path)
 
     def concurrency(self, texts: int) -> int:
         """Return the number of batches that run concurrently. One text shares the threads."""

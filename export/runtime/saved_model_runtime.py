@@ -52,6 +52,9 @@ class SavedModelRuntime:
                     f"{sorted(self.model.signatures)}; export the bundle again."
                 )
 
+    def preload(self) -> None:
+        """Do nothing: a loaded SavedModel is in memory."""
+
     def concurrency(self, texts: int) -> int:
         """Return 1, because TensorFlow divides each batch among the processors."""
         return 1

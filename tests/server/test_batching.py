@@ -4,6 +4,7 @@ import asyncio
 import threading
 
 import pytest
+from starlette.exceptions import HTTPException
 
 from tfk_transformer.apps.server.batcher import Batcher
 from tfk_transformer.apps.server.request_queue import Work
@@ -191,3 +192,21 @@ def test_abandoned_texts_leave_queue():
         assert await asyncio.gather(*first, *last) == [["FIRST"], ["LAST"]]
 
     assert [texts for _, texts in run_with(clients, max_delay=0)] == [["first"], ["last"]]
+
+
+def test_clients_leave_room_in_queue():
+    async def clients(batcher, model):
+        model.may_run.clear()
+        waiting = submissions(batcher, "a", client="greedy")
+        await asyncio.to_thread(model.runs.wait)
+        waiting += submissions(batcher, *"bcde", client="greedy")
+        await asyncio.sleep(0)
+        with pytest.raises(HTTPException, match="429: queue: expected at most 8 texts"):
+            await batcher.submit(TRANSLATE, ["f"], [""], client="greedy")
+        waiting += submissions(batcher, *"gh", client="other")
+        await asyncio.sleep(0)
+        assert batcher.queued == 6
+        model.may_run.set()
+        await asyncio.gather(*waiting)
+
+    run_with(clients, max_queue=8, max_texts=8, max_batch=1)

@@ -2,14 +2,18 @@
 
 import asyncio
 import json
+import threading
 
 import pytest
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
 
 from tfk_transformer.apps.server.protocols.open_inference import open_inference_routes
 from tfk_transformer.apps.server.running import application
 from tfk_transformer.apps.server.served_model import ServedModel
 from tfk_transformer.apps.server.settings import ServerSettings
 from tfk_transformer.export.runtime.opening import load
+from tfk_transformer.runtime_environment import usable_processors
 from tfk_transformer.text.languages import Languages
 from tfk_transformer.text.results import Hypothesis, Translation
 
@@ -59,6 +63,69 @@ def test_model_error_has_status_500_in_json():
     assert status == 500
     assert content["error"].startswith("server: expected a result of the model, got an error")
     assert "secret" not in content["error"]
+
+
+class EndlessModel(Model):
+    """Streams steps without text, and counts them."""
+
+    steps = 0
+
+    def stream_steps(self, text, **options):
+        while True:
+            self.steps += 1
+            yield ""
+
+
+async def departed_stream(served):
+    """Begin a stream, and leave."""
+    request = Request({"type": "http", "client": ("127.0.0.1", 1)})
+    part = asyncio.ensure_future(anext(served.stream(request, "seven", {})))
+    while not served.model.steps:
+        await asyncio.sleep(0)
+    part.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await part
+
+
+async def late_stream(served):
+    """Wait for the limit of a stream."""
+    request = Request({"type": "http", "client": ("127.0.0.1", 1)})
+    with pytest.raises(HTTPException, match="504: time: expected the whole stream within 0.1 s"):
+        await anext(served.stream(request, "seven", {}))
+
+
+@pytest.mark.parametrize("stream", [departed_stream, late_stream])
+def test_ended_stream_ends_its_thread(stream):
+    served = ServedModel(EndlessModel(), ServerSettings(timeout=0.1))
+    asyncio.run(stream(served))
+    served.stop()  # waits for the threads
+    assert served.model.steps > 0
+
+
+def test_clients_share_threads():
+    """The functions of a client take turns, and leave threads to others."""
+    served = ServedModel(Model(), ServerSettings())
+    proceed = threading.Event()
+    share = usable_processors()
+    began = []
+
+    def wait(number):
+        began.append(number)
+        proceed.wait()
+        return number
+
+    async def run():
+        greedy, other = (Request({"type": "http", "client": (host, 1)}) for host in "ab")
+        waiting = [asyncio.ensure_future(served.run(greedy, wait, n)) for n in range(share + 20)]
+        assert await served.run(other, str, 7) == "7"
+        count = len(began)
+        proceed.set()
+        return count, await asyncio.gather(*waiting)
+
+    count, results = asyncio.run(run())
+    served.stop()
+    assert count <= share
+    assert results == list(range(share + 20))
 
 
 def test_model_named_stats_has_metadata_instead_of_statistics():

@@ -4,8 +4,10 @@ import asyncio
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -352,11 +354,64 @@ def test_late_answers_exceed_the_deadline(serve):
     assert "answer within 0.1 s" in details
 
 
+def test_stalled_calls_are_limited(serve):
+    """Calls whose messages do not arrive hold up other calls until their time is up."""
+    server = serve(
+        *("--grpc-port", 0, "--max-queue", 2, "--max-texts", 2),
+        *("--body-timeout", 3, "--drain-delay", 0),
+    )
+    client = service(server)
+    channel = grpc.insecure_channel(server.lines()[0]["grpc"])
+    sending = threading.Event()
+    request = message(text=TEXTS)
+
+    def messages():
+        sending.wait()
+        yield request.SerializeToString()
+
+    stalled = [channel.stream_unary(PREDICT).future(messages()) for _ in range(2)]
+    server.wait_until(lambda: server.metric("tfk_requests_in_flight") == 2)
+    assert error_of(client.Predict, request)[0] == grpc.StatusCode.RESOURCE_EXHAUSTED
+    codes = [call.code() for call in stalled]  # each waits for the end of its call
+    sending.set()
+    assert codes == [grpc.StatusCode.DEADLINE_EXCEEDED] * 2
+    assert arrays(client.Predict(request, timeout=60))["translation"][1] == "sieben"
+    statuses = [line["status"] for line in server.requests() if line["path"] == PREDICT]
+    assert statuses == [408, 408, 200]
+    channel.close()
+    port = int(server.lines()[0]["grpc"].rpartition(":")[2])
+    with socket.create_connection(("127.0.0.1", port), timeout=60) as silent:
+        while silent.recv(1000):
+            pass
+
+
+def test_canceled_calls_are_logged(server):
+    channel = grpc.insecure_channel(server.lines()[0]["grpc"])
+    sending = threading.Event()
+
+    def messages():
+        sending.wait()
+        yield b""
+
+    def canceled():
+        return [line for line in server.requests() if line["status"] == 499]
+
+    before = len(canceled())
+    calls = [channel.stream_unary(PREDICT).future(messages()) for _ in range(5)]
+    server.wait_until(lambda: server.metric("tfk_requests_in_flight") == 5)
+    for call in calls:
+        call.cancel()
+    server.wait_until(lambda: len(canceled()) == before + 5)
+    sending.set()
+    channel.close()
+
+
 class LengthClassifier(BaseClassifier):
     """Classifies texts as short or long, without a model."""
 
     def __init__(self):
-        super().__init__(SimpleNamespace(labels=["short", "long"]))
+        runtime = SimpleNamespace(labels=["short", "long"], preload=lambda: None)
+        super().__init__(runtime)
 
     def try_classify(self, texts, *, batch_size=64):
         assert "secret" not in texts, "the text secret"

@@ -7,6 +7,7 @@ import inspect
 import json
 import re
 import socket
+import time
 
 import pytest
 from uvicorn import Config
@@ -113,6 +114,43 @@ def test_slow_head_is_refused(small):
         error = "head: expected the whole head within 1 s, got a part; send all of it."
         assert read_answer(answers) == (408, {"error": error}, True)
         assert silent.recv(1) == b""
+
+
+@pytest.mark.parametrize(
+    ("rest", "part"),
+    [
+        (b"Content-Length: 1000000000\r\n\r\n", b"x"),
+        (b"Transfer-Encoding: chunked\r\n\r\n", b"1\r\nx\r\n"),
+        (b"\r\n", b"\r\n"),  # blank lines before the next request
+    ],
+)
+def test_slow_rest_ends_connection(small, rest, part):
+    with connected(small) as (connection, answers):
+        connection.sendall(HEAD + rest)
+        assert read_answer(answers) == (200, {"status": "ok"}, False)
+        with pytest.raises(ConnectionError):
+            for _ in range(600):  # a minute
+                connection.sendall(part)
+                time.sleep(0.1)
+
+
+@pytest.mark.parametrize("head", [HEAD, POST])
+def test_endless_body_ends_connection(server, head):
+    chunks = b"10000\r\n%s\r\n" % (b"x" * 0x10000)
+    with connected(server) as (connection, _):
+        connection.sendall(head + b"Transfer-Encoding: chunked\r\n\r\n")
+        with pytest.raises(ConnectionError):
+            for _ in range(5000):  # 300 MB
+                connection.sendall(chunks)
+
+
+def test_late_body_keeps_connection(server):
+    """A request that needs no body is answered before its body arrives."""
+    with connected(server) as (connection, answers):
+        for _ in range(2):
+            connection.sendall(HEAD + b"Content-Length: 4\r\n\r\n")
+            assert read_answer(answers) == (200, {"status": "ok"}, False)
+            connection.sendall(b"body")
 
 
 @pytest.mark.parametrize(

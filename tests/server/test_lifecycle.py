@@ -2,8 +2,16 @@
 
 import http.client
 import json
+import os
+import shutil
 import signal
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
+
+from prometheus_client import Counter
+
+from tfk_transformer.apps.server import monitoring
 
 PREDICT, LIVE, READY = "/v1/models/numbers:predict", "/v2/health/live", "/v2/health/ready"
 TEXTS = {"forty-two": "zweiundvierzig", "seven": "sieben", "nine": "neun", "": ""}
@@ -106,6 +114,66 @@ def test_second_signal_ends_at_once(serve):
     server.begin_to_end(signal.SIGINT)
     assert server.process.poll() is None
     assert server.stop([signal.SIGINT]) == 0
+
+
+def test_moved_files_change_nothing(serve, exported, tmp_path):
+    folder = tmp_path / "files"
+    shutil.copytree(exported, folder)
+    server = serve(
+        "--source-language", "en", "--target-language", "de", file=folder / "translate.onnx"
+    )
+    languages = {"source": "en", "target": "de"}
+    score = {"signature_name": "score", "inputs": {"source": ["seven"], "target": ["sieben"]}}
+    requests = [
+        ("/translate", {"q": "seven", **languages}),
+        ("/translate", {"q": ["seven"] * 40, **languages}),
+        ("/translate", {"q": "<b>seven</b> nine", "format": "html", **languages}),
+        (PREDICT, score),
+        ("/v2/models/numbers/generate_stream", {"text_input": "seven"}),
+    ]
+    folder.rename(tmp_path / "old")
+    assert [server.send(*request).status for request in requests] == [200] * 5
+    shutil.rmtree(tmp_path / "old")
+    assert [server.send(*request).status for request in requests] == [200] * 5
+
+
+def test_unread_log_stops_nothing(exported):
+    """The lines are more than a pipe holds."""
+    command = [sys.executable, "-m", "tfk_transformer", "serve", exported / "translate.onnx"]
+    command = [*map(str, command), "--port", "0", "--drain-delay", "0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as process:
+        url = json.loads(process.stdout.readline())["url"]
+        connection = http.client.HTTPConnection(url.removeprefix("http://"), timeout=60)
+        for _ in range(1000):
+            connection.request("GET", "/health")
+            assert connection.getresponse().read() == b'{"status":"ok"}'
+        connection.close()
+        process.terminate()
+        assert process.wait(60) == 0
+        events = [json.loads(line)["event"] for line in process.stdout.read().splitlines()[:300]]
+    assert events == ["request"] * 300
+
+
+def test_lines_wait_for_reader(monkeypatch):
+    """Lines arrive in order. Those for which there is no room are counted."""
+    reader, writer = os.pipe()
+    lost = Counter("lost", "", registry=None)
+    with open(reader, "rb") as lines, open(writer, "w") as output:
+        monkeypatch.setattr(sys, "stdout", output)
+        monkeypatch.setattr(monitoring, "MAX_LOG_LINES", 500)
+        handler = monitoring.LogHandler(lost.inc)
+        for number in range(2000):
+            values = {"number": number}
+            handler.handle(
+                monitoring.LOG.makeRecord("", 20, "", 0, "e", (), None, extra={"values": values})
+            )
+        count = 2000 - int(lost.collect()[0].samples[0].value)
+        actual = []
+        while len(actual) < count:
+            actual.append(json.loads(lines.readline())["number"])
+            handler.flush()
+    assert 500 < count < 2000
+    assert actual == list(range(count))
 
 
 def test_killed_server_reuses_port(serve):

@@ -204,6 +204,24 @@ def test_text_limits_give_422(small, path, body, message):
     assert re.fullmatch(message, error_of(answer)), answer.content
 
 
+def test_first_wrong_item_is_reported(server):
+    languages = {"source": "en", "target": "de"}
+    text = error_of(server.send("/translate", {"q": [1] * 100_000, **languages}))
+    assert "q.list[str].0: " in text
+    assert "q.list[str].1: " not in text
+    parameters = dict.fromkeys(map(str, range(101)), 1)
+    text = error_of(server.send(STREAM, {"text_input": "seven", "parameters": parameters}))
+    assert "expected at most 100 parameters, got 101" in text
+
+
+def test_long_request_equals_model(server, local_model):
+    """It is split by a thread."""
+    texts = [f"{'seven. nine. ' * 8}forty-two" for _ in range(60)]
+    expected = [translation.text for translation in local_model.translate(texts)]
+    outputs = server.predict(*texts).content["outputs"]
+    assert outputs["translation"] == expected
+
+
 def test_server_settings_are_defaults(small, local_model):
     (expected,) = local_model.translate(["seven"], n_best=2, beam_size=3)
     outputs = small.send(
@@ -340,7 +358,8 @@ def test_full_queue_and_timeout_errors(serve):
         assert (full.status, full.headers["retry-after"]) == (429, "1")
         assert (
             error_of(full)
-            == "queue: expected at most 16 texts, got 10 that wait and 10 more; try again later."
+            == "queue: expected at most 16 texts (a client's own count twice), got 20 that wait "
+            "and 10 more; try again later."
         )
         late = waits.result()
         assert late.status == 504

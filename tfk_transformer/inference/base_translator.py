@@ -267,6 +267,23 @@ class BaseTranslator:
             ValueError: before the first part, if without splitting the text is too long for the
                 model, a setting is invalid, or `beam_size` is not 1.
         """
+        steps = self.stream_steps(
+            text, split_sentences=split_sentences, language=language, **settings
+        )
+        return (part for part in steps if part)
+
+    def stream_steps(
+        self,
+        text: str,
+        *,
+        split_sentences: bool | None = None,
+        language: str | None = None,
+        **settings: Unpack[SearchOptions],
+    ) -> Iterator[str]:
+        """Stream as `stream` does, with an empty part after each step that gives no text.
+
+        The work ends when the caller asks for no more parts.
+        """
         self.runtime.require("stream", "decoder_step", "tokenize")
         if self.runtime.has_encoder:
             self.runtime.require("stream", "encode")

@@ -56,6 +56,9 @@ class Runtime(Protocol):
     def require(self, argument: str, *names: str) -> None:
         """Raise a ValueError if an argument needs functions that the model lacks."""
 
+    def preload(self) -> None:
+        """Read the files of all functions, which may then change or be removed."""
+
     def concurrency(self, texts: int) -> int:
         """Return the number of batches that should run at the same time, for a number of texts."""
 

@@ -23,7 +23,7 @@ Tensors: TypeAlias = dict[str, Any]  # by name, of NumPy or of the runtime that 
 def stream_text(
     runtime: TranslatorRuntime, text: str, settings: Mapping[str, Any], language: str | None = None
 ) -> Iterator[str]:
-    """Translate one text with one hypothesis; see `BaseTranslator.stream`."""
+    """Translate one text with one hypothesis; see `BaseTranslator.stream_steps`."""
     if not isinstance(text, str):
         raise ValueError(
             f"text: expected a string, got {type(text).__name__}; a stream translates one text."
@@ -94,16 +94,27 @@ def _stream_sentences(
         if any(map(is_lexical, text.text)):
             parts = _stream_ids(runtime, _tokenize(runtime, [text.text]), settings)
             if text.units:
-                parts = iter([text.put_back("".join(parts))])
-        first = next(parts, "")
-        if beginning := split.gap_before(index, previous, first) + first:
-            yield beginning
+                parts = _put_back(text, parts)
+        first = ""
+        for first in parts:
+            if first:
+                break
+            yield ""
+        yield split.gap_before(index, previous, first) + first
         previous = first
         for part in parts:
             yield part
-            previous = part
-    if split.gaps[-1]:
-        yield split.gaps[-1]
+            previous = part or previous
+    yield split.gaps[-1]
+
+
+def _put_back(text: ReadableText, parts: Iterable[str]) -> Iterator[str]:
+    """Yield an empty part for each part of a translation, and then all of it with the units."""
+    translation = ""
+    for part in parts:
+        translation += part
+        yield ""
+    yield text.put_back(translation)
 
 
 def next_tokens(
@@ -176,22 +187,23 @@ def _tokens(
 
 
 def join_pieces(tokens: Iterable[int], pieces: Sequence[str]) -> Iterator[str]:
-    """Yield the text of tokens as they arrive, without the blanks around the whole text.
+    """Yield the text of each token as it arrives, without the blanks around the whole text.
 
-    A blank is held back until text follows it, and a byte until its character is complete.
+    A blank is held back until text follows it, and a byte until its character is complete. Until
+    then, parts are empty.
     """
     decoder = codecs.getincrementaldecoder("utf-8")("surrogateescape")
     blanks = ""
     started = False
     encoded = (pieces[token].encode("utf-8", "surrogateescape") for token in tokens)
-    for piece in itertools.chain(filter(None, encoded), [b""]):  # b"" marks the end
-        text = blanks + re.sub("[\udc80-\udcff]", "\ufffd", decoder.decode(piece, final=not piece))
+    for piece in itertools.chain(encoded, [None]):  # None marks the end
+        decoded = decoder.decode(piece or b"", final=piece is None)
+        text = blanks + re.sub("[\udc80-\udcff]", "\ufffd", decoded)
         text = text if started else text.lstrip(string.whitespace)
         ready = text.rstrip(string.whitespace)
         blanks = text[len(ready) :]
-        if ready:
-            started = True
-            yield ready
+        started = started or bool(ready)
+        yield ready
 
 
 def empty_cache(shapes: Mapping[str, Sequence[Any]], rows: int) -> Tensors:

@@ -72,6 +72,9 @@ class KerasRuntime(Generic[Functions]):
     def require(self, argument: str, *names: str) -> None:
         """Do nothing: a Keras model has all functions."""
 
+    def preload(self) -> None:
+        """Do nothing: a Keras model is in memory."""
+
     def concurrency(self, texts: int) -> int:
         """Return 1: TensorFlow divides a batch among the processors."""
         return 1

@@ -65,7 +65,11 @@ class Batcher:
             return []
         request = QueuedRequest(work, texts, target_texts, client)
         with self._condition:
-            check_load(self._settings, request.cost, len(texts), self.queued)
+            waiting, content = self.queued, "texts"
+            if client and 2 * waiting >= self._settings.max_queue:  # it leaves room for others
+                waiting += self._queue.waiting_of(client)
+                content = "texts (a client's own count twice)"
+            check_load(self._settings, request.cost, len(texts), waiting, content)
             self._queue.add(request)
             # Otherwise a thread already waits for the delay to pass.
             if len(self._queue.requests) == 1 or len(self._queue.requests) >= self._expected:

@@ -7,9 +7,9 @@ import re
 import zlib
 from collections.abc import Collection, Mapping
 from http import HTTPStatus
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeAlias, TypeVar
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
@@ -18,6 +18,7 @@ from tfk_transformer.apps.server.settings import ServerSettings
 from tfk_transformer.config.words import shorten
 
 MAX_BODY_PROBLEMS = 5  # in one error message
+MAX_PARAMETERS = 100  # of a request
 # The content encodings that `read_body` can decode, with the window sizes of zlib.
 COMPRESSIONS = {"gzip": 16 + zlib.MAX_WBITS, "deflate": zlib.MAX_WBITS}
 _ENCODER = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
@@ -32,6 +33,20 @@ _REASONS = {
 }
 # The name of a model in the paths of TensorFlow Serving and of the Open Inference Protocol.
 _MODEL_NAME = re.compile(r"/v[12]/models/([^/:]+)")
+
+
+def _check_parameters(value: Any) -> Any:
+    if isinstance(value, dict) and len(value) > MAX_PARAMETERS:
+        raise ValueError(f"expected at most {MAX_PARAMETERS} parameters, got {len(value)}")
+    return value
+
+
+T = TypeVar("T")
+# A body has room for half a million wrong items, whose errors would take seconds.
+Items: TypeAlias = Annotated[list[T], Field(fail_fast=True)]
+Parameters: TypeAlias = Annotated[
+    dict[str, bool | int | float | str], BeforeValidator(_check_parameters)
+]
 
 
 class Body(BaseModel):

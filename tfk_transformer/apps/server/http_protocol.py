@@ -20,6 +20,7 @@ from tfk_transformer.apps.server.settings import ServerSettings
 PART = 4096
 HEADER_OVERHEAD = 4  # bytes of ": " and the end of the line
 LINGER = 2  # seconds in which a refused client can read the answer
+UNREAD_BODIES = 16  # times `max_body`: the bytes of a body that are read after the answer
 
 
 class _PipelineFlow(FlowControl):
@@ -62,6 +63,7 @@ class LimitedProtocol(HttpToolsProtocol):
       request: `scope["refusal"]` is the `HTTPException` to raise.
     - `scope["departure"]` of its requests is a future that is done when the client leaves.
     - It parses no further while a request waits for the answer to an earlier one.
+    - It ends if the rest of a body that no request reads any more is too large or late.
     - It ends if the client does not read an answer.
     """
 
@@ -71,11 +73,13 @@ class LimitedProtocol(HttpToolsProtocol):
         super().__init__(*arguments, **options)
         self._unparsed = memoryview(b"")
         self._in_head = False
+        self._in_body = False
         self._head_bytes = 0  # of the URL and the complete headers of the current request
         self._pending_bytes = 0  # since the last URL, header or part of a body
         self._body_bytes = 0  # still expected of a body of declared length
+        self._unread_bytes = 0  # of the current body, after the answer
         self._refused = False
-        self._head_timer: asyncio.TimerHandle | None = None
+        self._client_timer: asyncio.TimerHandle | None = None  # of a head or an unread body
         self._write_timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -83,13 +87,13 @@ class LimitedProtocol(HttpToolsProtocol):
         super().connection_made(transport)
         self._departure = self.loop.create_future()
         self.flow = _PipelineFlow(transport, self.pipeline)
-        self._start_head_timer()
+        self._start_client_timer()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Forget the requests that wait."""
         super().connection_lost(exc)
         self._departure.set_result(None)
-        self._stop_head_timer()
+        self._stop_client_timer()
         self.resume_writing()
         self.pipeline.clear()
         self._unparsed = memoryview(b"")
@@ -102,6 +106,7 @@ class LimitedProtocol(HttpToolsProtocol):
 
     def _parse(self) -> None:
         """Parse the received data until a request has to wait for the answer to an earlier one."""
+        received = bool(self._unparsed)
         while self._unparsed and not self.pipeline:
             self._unset_keepalive_if_required()
             size = max(PART, self._body_bytes)
@@ -123,8 +128,10 @@ class LimitedProtocol(HttpToolsProtocol):
                 self._refuse(refusal)
             if self._pending_bytes > self.limits.max_head:
                 self._refuse(self._too_large())
-        if self._in_head and self._head_timer is None:
-            self._start_head_timer()
+        answered = self.cycle is None or self.cycle.response_complete
+        # Uvicorn's own timer, of a connection without data, ends with any data.
+        if self._in_head or (answered and (received or self._in_body)):
+            self._start_client_timer()
 
     # Called by the parser.
     def on_message_begin(self) -> None:
@@ -169,13 +176,25 @@ class LimitedProtocol(HttpToolsProtocol):
         self.scope["departure"] = self._departure  # type: ignore[typeddict-unknown-key]
         self._body_bytes = int(dict(self.headers).get(b"content-length", 0))
         self._in_head = False
-        self._stop_head_timer()
+        self._in_body = True
+        self._unread_bytes = 0
+        self._stop_client_timer()
 
     def on_body(self, body: bytes) -> None:
         """Add a part of the body."""
         self._pending_bytes = 0
         self._body_bytes -= len(body)
+        if self.cycle.response_complete:
+            self._unread_bytes += len(body)
+            if self._unread_bytes > UNREAD_BODIES * self.limits.max_body:
+                raise HTTPException(413)  # after the answer: only the connection ends
         super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        """End the body."""
+        super().on_message_complete()
+        self._in_body = False
+        self._stop_client_timer()
 
     # Called by the requests.
     def on_response_complete(self) -> None:
@@ -192,7 +211,7 @@ class LimitedProtocol(HttpToolsProtocol):
             return
         self._refused = True
         self._unparsed = memoryview(b"")
-        self._stop_head_timer()
+        self._stop_client_timer()
         in_body = not self._in_head and self.cycle is not None and self.cycle.more_body
         if in_body and self.cycle.response_complete:
             self.transport.close()
@@ -211,16 +230,18 @@ class LimitedProtocol(HttpToolsProtocol):
             self.cycle.message_event.set()
 
     # Time limits.
-    def _start_head_timer(self) -> None:
-        self._head_timer = self.loop.call_later(self.limits.body_timeout, self._end_late_head)
+    def _start_client_timer(self) -> None:
+        if self._client_timer is None:
+            limit = self.limits.body_timeout
+            self._client_timer = self.loop.call_later(limit, self._end_late_client)
 
-    def _stop_head_timer(self) -> None:
-        if self._head_timer is not None:
-            self._head_timer.cancel()
-            self._head_timer = None
+    def _stop_client_timer(self) -> None:
+        if self._client_timer is not None:
+            self._client_timer.cancel()
+            self._client_timer = None
 
-    def _end_late_head(self) -> None:
-        if not self._in_head:  # the client has sent nothing
+    def _end_late_client(self) -> None:
+        if not self._in_head:  # the client has sent nothing, or not the rest of an unread body
             self.transport.close()
             return
         self._refuse(

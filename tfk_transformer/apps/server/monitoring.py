@@ -3,9 +3,12 @@
 import datetime
 import json
 import logging
+import os
+import select
 import sys
 import traceback
-from collections.abc import Mapping
+from collections import deque
+from collections.abc import Callable, Mapping
 
 from prometheus_client import (
     CollectorRegistry,
@@ -18,6 +21,8 @@ from prometheus_client import (
 
 LATENCY_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 BATCH_SIZE_BUCKETS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
+MAX_LOG_LINES = 10_000  # that wait for the reader of standard output
+PIPE_PART = 512  # bytes that a writable pipe takes without waiting, on any system
 LOG = logging.getLogger("tfk_transformer.apps.server")
 
 
@@ -44,6 +49,9 @@ class ServerState:
         self.texts = Counter("tfk_texts", "Texts of requests.", registry=registry)
         self.batch_texts = Histogram(
             "tfk_batch_texts", "Texts in a batch.", buckets=BATCH_SIZE_BUCKETS, registry=registry
+        )
+        self.lost_log_lines = Counter(
+            "tfk_log_lines_lost", "Lines of the log that nobody read in time.", registry=registry
         )
         self.queue_texts = Gauge("tfk_queue_texts", "Texts that wait.", registry=registry)
         Gauge(
@@ -74,11 +82,54 @@ def error_fields(error: BaseException) -> dict[str, object]:
     return {"error": type(error).__name__, "places": places}
 
 
-def configure_log() -> None:
-    """Write this log and the warnings of the HTTP server to standard output, as lines of JSON."""
-    handler = logging.StreamHandler(sys.stdout)
-    handler.setFormatter(_JsonLines())
-    levels = {LOG.name: logging.INFO, "uvicorn": logging.WARNING, "asyncio": logging.ERROR}
+class LogHandler(logging.Handler):
+    """Writes lines to standard output, and never waits for its reader, such as that of a pipe.
+
+    Lines wait until the reader has room for them. If too many wait, the handler calls `lose` for
+    each further line. A thread of its own, which waits for the reader, could not be ended.
+    """
+
+    def __init__(self, lose: Callable[[], None]) -> None:
+        super().__init__()
+        self.setFormatter(_JsonLines())
+        self._lose = lose
+        self._waiting: deque[bytes] = deque()
+        self._output = sys.stdout.fileno() if sys.stdout else -1
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write a line, or keep it, or lose it."""
+        if len(self._waiting) < MAX_LOG_LINES:
+            self._waiting.append(f"{self.format(record)}\n".encode())
+        else:
+            self._lose()
+        self.flush()
+
+    def flush(self) -> None:
+        """Write the waiting lines that the reader has room for."""
+        self.acquire()
+        try:
+            while self._waiting and self._is_writable():
+                line = self._waiting.popleft()
+                written = os.write(self._output, line[:PIPE_PART])
+                if written < len(line):
+                    self._waiting.appendleft(line[written:])
+        except OSError:  # the reader has ended, or the disk is full
+            self._lose()
+        finally:
+            self.release()
+
+    def _is_writable(self) -> bool:
+        try:
+            return bool(select.select((), (self._output,), (), 0)[1])
+        except (OSError, ValueError):  # Windows selects only sockets
+            return True
+
+
+def configure_log(lose: Callable[[], None]) -> None:
+    """Write this log and the warnings of the servers to standard output, as lines of JSON."""
+    handler = LogHandler(lose)
+    levels = {LOG.name: logging.INFO, "uvicorn": logging.WARNING}
+    levels |= dict.fromkeys(("asyncio", "grpc"), logging.ERROR)
     for name, level in levels.items():
         logger = logging.getLogger(name)
         logger.handlers = [handler]

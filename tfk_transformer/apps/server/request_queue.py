@@ -13,6 +13,7 @@ from tfk_transformer.apps.server.settings import ServerSettings
 from tfk_transformer.config.search_settings import SearchSettings
 
 CHARACTERS_PER_TOKEN = 4  # about, in languages with letters
+ATTENTION_COST = 3  # about: hypotheses with their attention are also scored
 OLDEST_EVERY = 3  # one of this many batches begins with the oldest request
 
 
@@ -31,12 +32,15 @@ def text_costs(work: Work, texts: Sequence[str]) -> list[int]:
     """Return the cost of each text for the model: beam size × number of tokens.
 
     The number of tokens is an estimate: the tokens of the text, or `min_length` if this is larger.
+    Texts whose attention is needed cost more, see `ATTENTION_COST`.
     """
     settings = dict(work.settings)
     beam_size = settings.get("beam_size", SearchSettings.beam_size)
     min_length = settings.get("min_length", SearchSettings.min_length)
     if work.task in ("score", "classify"):
         beam_size = 1
+    if settings.get("attention"):
+        beam_size *= ATTENTION_COST
     return [beam_size * max(len(text) // CHARACTERS_PER_TOKEN + 1, min_length) for text in texts]
 
 
@@ -111,6 +115,10 @@ class RequestQueue:
         self._by_work.setdefault(request.work, {})[request] = None
         self._client_costs[request.client] += request.cost
         self.texts += request.waiting
+
+    def waiting_of(self, client: str) -> int:
+        """Return the number of texts of a client that wait."""
+        return sum(request.waiting for request in self.requests if request.client == client)
 
     def remove(self, request: QueuedRequest) -> None:
         """Remove a request, if it still waits."""

@@ -17,7 +17,7 @@ from starlette.types import ASGIApp
 from tfk_transformer.apps.server.bodies import answer
 from tfk_transformer.apps.server.http_protocol import LimitedProtocol
 from tfk_transformer.apps.server.middleware import with_middleware
-from tfk_transformer.apps.server.monitoring import configure_log, log_event
+from tfk_transformer.apps.server.monitoring import LOG, configure_log, log_event
 from tfk_transformer.apps.server.protocols.libre_translate import libre_translate_routes
 from tfk_transformer.apps.server.protocols.open_inference import open_inference_routes
 from tfk_transformer.apps.server.protocols.tf_serving import tf_serving_routes
@@ -126,6 +126,8 @@ class _DrainingServer(uvicorn.Server):
     async def on_tick(self, counter: int) -> bool:
         """Return whether to end. Uvicorn calls this method ten times a second."""
         ended = await super().on_tick(counter)
+        for handler in LOG.handlers:
+            handler.flush()  # whose lines wait for a reader
         state = self._served.state
         if (
             state.draining  # read before the time, which a signal sets with it
@@ -145,8 +147,8 @@ def serve(
     used. ValueError: the settings do not fit the model.
     """
     with _open_socket(host, port) as listener:
-        configure_log()
         served = ServedModel(model, settings)
+        configure_log(served.state.lost_log_lines.inc)
         config = uvicorn.Config(
             application(served),
             # Uvicorn calls the class for each connection, without these settings.

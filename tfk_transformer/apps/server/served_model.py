@@ -1,10 +1,13 @@
 """The served model: validation of requests, and the batches of all protocols."""
 
 import asyncio
+import contextlib
 import functools
-from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, TypeVar, cast
+from weakref import WeakValueDictionary
 
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
@@ -18,14 +21,17 @@ from tfk_transformer.config.search_settings import own_defaults, resolve_setting
 from tfk_transformer.inference.base_classifier import BaseClassifier
 from tfk_transformer.inference.base_translator import BaseTranslator
 from tfk_transformer.inference.conveyor import translate_sentences
+from tfk_transformer.runtime_environment import usable_processors
 from tfk_transformer.text.calibration import Calibration
 from tfk_transformer.text.languages import Languages, language_or_english, short_code
 from tfk_transformer.text.outcome import Outcome, Refused, TextError, check_texts
 from tfk_transformer.text.road import Road, Sentences, advance
 
 T = TypeVar("T")
-# In characters. A thread splits the texts of longer requests, while others are answered.
-LONG_REQUEST = 20_000
+THREADS = 8  # that prepare long texts, in addition to those of streams
+LONG = 5000  # characters or bytes of a request, whose preparation would hold up other requests
+# Seconds that a thread of Python code keeps others waiting: by default, and with such a thread.
+SWITCH_INTERVALS = (sys.getswitchinterval(), 0.001)
 NO_SCORE = -1e9  # of a missing hypothesis, as in exported files
 # The model's own limits are stricter: it refuses a setting when a batch or a stream begins.
 SETTING_RULES = setting_rules()
@@ -78,6 +84,8 @@ class ServedModel:
             if settings.source_language is None:
                 self.languages = Languages(*[code and short_code(code) for code in model.languages])
         self.language = language_or_english(self.languages.source)
+        if isinstance(model, BaseTranslator | BaseClassifier):
+            model.runtime.preload()
         # The first request would otherwise wait for the model to initialize.
         try:
             default = self.work({})
@@ -85,8 +93,12 @@ class ServedModel:
             raise ValueError(refusal.detail) from None
         for count in (1, settings.max_batch):
             self._run(default, ["a"] * count, [""] * count)
-        self._stream_threads = ThreadPoolExecutor(settings.max_streams, "streams")
-        self._long_request_thread = ThreadPoolExecutor(1, "long-requests")
+        self._threads = ThreadPoolExecutor(settings.max_streams + THREADS, "texts")
+        self._client_threads = usable_processors()
+        # Of these threads, by client.
+        self._turns: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
+        self._preparing = 0  # texts
+        self._running = 0  # of these threads
         self._batcher = Batcher(self._run, settings, self.state.batch_texts.observe)
         self.state.queue_texts.set_function(lambda: self._batcher.queued)
 
@@ -138,38 +150,77 @@ class ServedModel:
         target_texts = target_texts or [""] * len(texts)
         if work.task != "sentences":
             return await self.answer(request, self.submit(request, work, texts, target_texts))
-        # The texts are refused before they are split, if their sentences would be refused.
-        cost = sum(text_costs(work, texts))
-        check_load(self.settings, cost, len(texts), self._batcher.queued)
         road = self.model.text_road(texts, target_texts, self.language)
-        is_long = sum(map(len, texts)) > LONG_REQUEST
-        return await self.answer(request, self._drive(request, work, road, is_long))
+        size = sum(map(len, texts))
+        with self.preparing(work, texts) if size > LONG else contextlib.nullcontext():
+            return await self.answer(request, self._drive(request, work, road, size))
 
-    async def _drive(self, request: Request, work: Work, road: Road[T], is_long: bool) -> T:
-        """Run the sentences of a road in the batches of all requests, and return its result."""
+    @contextlib.contextmanager
+    def preparing(self, work: Work, texts: Sequence[str]) -> Iterator[None]:
+        """Refuse texts that cost too much, or for which there is no room; see `check_load`."""
+        cost = sum(text_costs(work, texts))
+        check_load(self.settings, cost, len(texts), self._preparing, "long texts")
+        self._preparing += len(texts)
+        try:
+            yield
+        finally:
+            self._preparing -= len(texts)
 
-        async def step(answer: list[Outcome[Any]] | None) -> tuple[Sentences | None, T | None]:
-            if not is_long:
-                return advance(road, answer)
-            run = asyncio.get_running_loop().run_in_executor
-            return await run(self._long_request_thread, advance, road, answer)
+    async def parse(self, request: Request, body: bytes, function: Callable[[bytes], T]) -> T:
+        """Parse a body with a function; see `run`."""
+        if len(body) <= LONG:
+            return function(body)
+        return await self.answer(request, self.run(request, function, body))
 
-        sentences, result = await step(None)
+    async def run(self, request: Request, function: Callable[..., T], *arguments: Any) -> T:
+        """Run a function in a thread; a client has as many as there are processors at most."""
+        loop = asyncio.get_running_loop()
+        turns = self._turns.setdefault(_client(request), asyncio.Semaphore(self._client_threads))
+        await turns.acquire()
+
+        def release() -> None:
+            turns.release()
+            self._count_running(-1)
+
+        def end(job: Future[T]) -> None:
+            with contextlib.suppress(RuntimeError):  # the loop is closed
+                loop.call_soon_threadsafe(release)
+
+        self._count_running(1)
+        job = self._threads.submit(function, *arguments)
+        try:
+            return await asyncio.wrap_future(job)
+        finally:
+            if job.done():
+                release()
+            else:  # the request is canceled, and its thread ends later
+                job.add_done_callback(end)
+
+    def _count_running(self, change: int) -> None:
+        self._running += change
+        sys.setswitchinterval(SWITCH_INTERVALS[self._running > 0])
+
+    async def _drive(self, request: Request, work: Work, road: Road[T], size: int) -> T:
+        """Run the sentences of a road in the batches of all requests, and return its result.
+
+        `size` is the number of characters of its texts.
+        """
+        run = functools.partial(self.run, request) if size > LONG else _run_here
+        sentences, result = await run(advance, road, None)
         if sentences is not None:
             count, maximum = len(sentences.texts), self.settings.max_queue
             check_maximum("texts", count, maximum, "send several requests", " sentences")
         while sentences is not None:
             outcomes = await self.submit(request, work, sentences.texts, sentences.prefixes)
-            sentences, result = await step(outcomes)
+            sentences, result = await run(advance, road, outcomes)
         return cast(T, result)
 
     async def submit(
         self, request: Request, work: Work, texts: Sequence[str], target_texts: Sequence[str]
     ) -> list[Outcome[Any]]:
         """Return the outcome of each text, run as one sentence; refuse unfit settings with 422."""
-        client = request.client.host if request.client else ""  # unknown with a Unix socket
         try:
-            return await self._batcher.submit(work, texts, target_texts, client)
+            return await self._batcher.submit(work, texts, target_texts, _client(request))
         except ValueError as error:
             raise InvalidValue(str(error)) from None
 
@@ -202,13 +253,24 @@ class ServedModel:
             raise InvalidValue(f"texts: {'; '.join(problems[:3])}{more}")
         return outcomes
 
-    async def stream(self, text: str, settings: Mapping[str, Any]) -> AsyncIterator[str]:
-        """Yield the parts of a translation, decoded by another thread. No part is empty."""
+    async def stream(
+        self, request: Request, text: str, settings: Mapping[str, Any]
+    ) -> AsyncIterator[str]:
+        """Yield the parts of a translation, decoded by other threads. No part is empty.
+
+        If the stream is canceled or late, its thread ends after the current step.
+        """
         loop = asyncio.get_running_loop()
         limit = self.settings.timeout
         end = loop.time() + limit
+        ended = False
+        steps: Iterator[str] = iter(())
+
+        def next_part() -> str:
+            return next((part for part in steps if part or ended), "")
+
         stream = functools.partial(
-            self.model.stream,
+            self.model.stream_steps,
             text,
             split_sentences=self.settings.split_sentences,
             language=self.language,
@@ -216,12 +278,8 @@ class ServedModel:
         )
         try:
             # One `asyncio.timeout` for all parts would fail: several tasks await the parts.
-            parts = await asyncio.wait_for(
-                loop.run_in_executor(self._stream_threads, stream), limit
-            )
-            while part := await asyncio.wait_for(
-                loop.run_in_executor(self._stream_threads, next, parts, ""), end - loop.time()
-            ):
+            steps = await asyncio.wait_for(self.run(request, stream), limit)
+            while part := await asyncio.wait_for(self.run(request, next_part), end - loop.time()):
                 yield part
         except ValueError as error:
             raise InvalidValue(str(error)) from None
@@ -232,6 +290,8 @@ class ServedModel:
                 "shorter text.",
                 {"Retry-After": "5"},
             ) from None
+        finally:
+            ended = True
 
     def check(self, texts: Sequence[str]) -> None:
         """Refuse too many texts, texts that are too long, and invalid texts with 422."""
@@ -248,5 +308,12 @@ class ServedModel:
     def stop(self) -> None:
         """Run the waiting texts, and end the threads."""
         self._batcher.stop()
-        self._stream_threads.shutdown(cancel_futures=True)
-        self._long_request_thread.shutdown(cancel_futures=True)
+        self._threads.shutdown(cancel_futures=True)
+
+
+async def _run_here(function: Callable[..., T], *arguments: Any) -> T:
+    return function(*arguments)
+
+
+def _client(request: Request) -> str:
+    return request.client.host if request.client else ""  # unknown with a Unix socket

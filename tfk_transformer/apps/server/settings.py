@@ -92,7 +92,9 @@ class ServerSettings(Record):
         2**17, "maximum cost of a request: beam size × tokens, about one for 4 characters", ge=1
     )
     max_queue: int = _limit(
-        2048, "maximum number of sentences that wait; further requests are refused", ge=1
+        2048,
+        "maximum number of sentences that wait, and of gRPC calls; further requests are refused",
+        ge=1,
     )
     max_streams: int = _limit(8, "maximum number of streams at the same time", ge=1, le=1000)
     timeout: float = _limit(30, "seconds that an answer may take", "SECONDS", gt=0, le=3600)

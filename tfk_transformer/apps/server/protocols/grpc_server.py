@@ -6,6 +6,7 @@ A call is a POST request of an application with the middleware of the HTTP serve
 import asyncio
 import functools
 import json
+from collections.abc import AsyncIterator
 from typing import Any
 from urllib.parse import unquote
 
@@ -44,6 +45,7 @@ STATUS_CODES = {
     400: grpc.StatusCode.INVALID_ARGUMENT,
     401: grpc.StatusCode.UNAUTHENTICATED,
     404: grpc.StatusCode.NOT_FOUND,
+    408: grpc.StatusCode.DEADLINE_EXCEEDED,
     412: grpc.StatusCode.FAILED_PRECONDITION,
     413: grpc.StatusCode.RESOURCE_EXHAUSTED,
     422: grpc.StatusCode.INVALID_ARGUMENT,
@@ -51,6 +53,8 @@ STATUS_CODES = {
     503: grpc.StatusCode.UNAVAILABLE,
     504: grpc.StatusCode.DEADLINE_EXCEEDED,
 }
+# Calls that have arrived and not begun. gRPC cancels further ones without a message and a log line.
+PENDING_CALLS = 2**14
 
 
 async def start_grpc_server(
@@ -69,14 +73,19 @@ async def start_grpc_server(
     ]
     app = with_middleware(routes, served.settings, served.state)
     handlers = {
-        name: grpc.unary_unary_rpc_method_handler(functools.partial(_call, app, path))
+        # A handler of a unary call would begin when the whole message has arrived, however late.
+        name: grpc.stream_unary_rpc_method_handler(functools.partial(_call, app, path))
         for name, path in paths.items()
     }
     options = (
         ("grpc.max_receive_message_length", served.settings.max_body),
+        ("grpc.server.max_pending_requests", PENDING_CALLS),
+        ("grpc.server.max_pending_requests_hard_limit", PENDING_CALLS),
+        ("grpc.server_handshake_timeout_ms", int(1000 * served.settings.body_timeout)),
         ("grpc.so_reuseport", 0),  # otherwise two servers could share the port
     )
-    server = grpc.aio.server(options=options)
+    max_calls = served.settings.max_queue
+    server = grpc.aio.server(options=options, maximum_concurrent_rpcs=max_calls)
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
     try:
         bound_port = server.add_insecure_port(f"{host}:{port}")
@@ -88,16 +97,17 @@ async def start_grpc_server(
     return server, f"{host}:{bound_port}"
 
 
-async def _call(app: ASGIApp, path: str, body: bytes, context: grpc.aio.ServicerContext) -> bytes:
+async def _call(
+    app: ASGIApp, path: str, messages: AsyncIterator[bytes], context: grpc.aio.ServicerContext
+) -> bytes:
     """Answer a call with the application: a serialized message, or the status of an error."""
     departure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-    incoming: list[Message] = [{"type": "http.request", "body": body}]
     status = 500
     content = b""
 
     async def receive() -> Message:
-        if incoming:
-            return incoming.pop()
+        async for message in messages:
+            return {"type": "http.request", "body": message}
         await departure
         return {"type": "http.disconnect"}
 

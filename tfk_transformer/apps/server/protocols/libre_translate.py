@@ -3,9 +3,9 @@
 import asyncio
 import contextlib
 import email
+import functools
 import urllib.parse
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from email.message import Message
 from typing import Any, TypeVar, cast
 
@@ -16,13 +16,14 @@ from starlette.responses import Response
 from tfk_transformer.apps.server.bodies import (
     Body,
     InvalidValue,
+    Items,
     answer,
     parse_body,
     read_body,
     to_json,
 )
 from tfk_transformer.apps.server.middleware import check_key, header_key
-from tfk_transformer.apps.server.request_queue import Work, check_load, text_costs
+from tfk_transformer.apps.server.request_queue import Work
 from tfk_transformer.apps.server.routes import JSON, DescribedRoute
 from tfk_transformer.apps.server.served_model import ServedModel
 from tfk_transformer.apps.server.settings import ServerSettings
@@ -38,14 +39,13 @@ URL_ENCODED, MULTIPART = "application/x-www-form-urlencoded", "multipart/form-da
 BODY_TYPES = (JSON, URL_ENCODED, MULTIPART)
 MAX_FIELDS = 1000
 MAX_FIELD_HEAD = 1000  # bytes of the headers of a field
-HTML_THREADS = 32  # they parse texts and place markup
 TEXTS_PER_REQUEST = 8  # at the same time, so that a large request does not keep others waiting
 
 
 class KeyedBody(Body):
     """A body that may contain the API key."""
 
-    q: str | list[str]
+    q: str | Items[str]
     api_key: str | None = None
 
     @property
@@ -80,7 +80,7 @@ def libre_translate_routes(served: ServedModel) -> list[DescribedRoute]:
 
     async def translate(request: Request) -> Response:
         """Translate one text or several."""
-        payload = await _read_keyed_body(request, settings, TranslateRequest)
+        payload = await _read_keyed_body(request, served, TranslateRequest)
         _check_request(payload, served.languages)
         texts = payload.texts
         alternatives = _alternatives(payload, settings)
@@ -109,7 +109,7 @@ def libre_translate_routes(served: ServedModel) -> list[DescribedRoute]:
 
     async def detect(request: Request) -> Response:
         """Return the source language of the model; no language is detected."""
-        payload = await _read_keyed_body(request, settings, DetectRequest)
+        payload = await _read_keyed_body(request, served, DetectRequest)
         served.check(payload.texts)
         return answer([detected])
 
@@ -182,21 +182,22 @@ def _alternatives(payload: TranslateRequest, settings: ServerSettings) -> int:
 
 
 async def _read_keyed_body(
-    request: Request, settings: ServerSettings, model: type[AnyKeyedBody]
+    request: Request, served: ServedModel, model: type[AnyKeyedBody]
 ) -> AnyKeyedBody:
     """Read a body as JSON or as a form of HTML, and check the API key."""
-    body = await read_body(request, settings)
+    body = await read_body(request, served.settings)
     header = Message()
     header["Content-Type"] = request.headers.get("content-type", JSON)
     # curl -d sends JSON with the content type of a form.
-    if header.get_content_type() in (URL_ENCODED, MULTIPART) and not body.lstrip().startswith(b"{"):
-        body = _form_as_json(body, header)
-    payload = parse_body(model, body)
-    check_key(settings, header_key(request) or payload.api_key or "")
+    is_form = header.get_content_type() in (URL_ENCODED, MULTIPART)
+    if is_form and not body.lstrip().startswith(b"{"):
+        body = await served.parse(request, body, functools.partial(_form_as_json, header))
+    payload = await served.parse(request, body, functools.partial(parse_body, model))
+    check_key(served.settings, header_key(request) or payload.api_key or "")
     return payload
 
 
-def _form_as_json(body: bytes, header: Message) -> bytes:
+def _form_as_json(header: Message, body: bytes) -> bytes:
     """Return the fields of a form as JSON. A repeated `q` becomes a list."""
     try:
         if header.get_content_type() == MULTIPART:
@@ -239,19 +240,15 @@ class _HtmlTranslator:
 
     def __init__(self, served: ServedModel) -> None:
         self._served = served
-        self._open = 0  # texts
-        self._threads = ThreadPoolExecutor(HTML_THREADS, "documents")
 
     async def translate(self, request: Request, texts: Sequence[str]) -> list[str]:
         """Return the translation of each text with its markup; see `ServedModel.outcomes`."""
         request.scope["texts"] = len(texts)
         self._served.check(texts)
-        # The markup counts too: the sentences are submitted in several parts.
-        cost = sum(text_costs(self._served.work({}), texts))
-        check_load(self._served.settings, cost, len(texts), self._open, "texts of HTML")
-        self._open += len(texts)
         try:
-            return await self._served.answer(request, self._translate_all(request, texts))
+            # The markup counts too: the sentences are submitted in several parts.
+            with self._served.preparing(self._served.work({}), texts):
+                return await self._served.answer(request, self._translate_all(request, texts))
         except ImportError:  # its message may contain a path of the server
             raise InvalidValue(
                 "format: expected text, got html, which needs tfk-transformer[documents] on the "
@@ -259,8 +256,6 @@ class _HtmlTranslator:
             ) from None
         except ValueError as error:
             raise InvalidValue(str(error)) from None
-        finally:
-            self._open -= len(texts)
 
     async def _translate_all(self, request: Request, texts: Sequence[str]) -> list[str]:
         limit = asyncio.Semaphore(TEXTS_PER_REQUEST)
@@ -273,13 +268,13 @@ class _HtmlTranslator:
 
     async def _translate(self, request: Request, text: str, limit: asyncio.Semaphore) -> str:
         """Drive the road of a document: its steps run in threads, its sentences in batches."""
-        run = asyncio.get_running_loop().run_in_executor
+        run = functools.partial(self._served.run, request)
         road = self._served.model.document_road(text, "html", language=self._served.language)
         async with limit:
-            sentences, result = await run(self._threads, advance, road, None)
+            sentences, result = await run(advance, road, None)
             while sentences is not None:
                 outcomes = await self._outcomes(request, sentences)
-                sentences, result = await run(self._threads, advance, road, outcomes)
+                sentences, result = await run(advance, road, outcomes)
         return cast(DocumentTranslation, result).text
 
     async def _outcomes(self, request: Request, sentences: Sentences) -> list[Outcome[Translation]]:
@@ -287,8 +282,8 @@ class _HtmlTranslator:
         if sentences.attention:
             settings["attention"] = True
         work = Work("sentences", tuple(sorted(settings.items())))
-        # The documents of a request fill at most half of the queue.
-        size = max(1, self._served.settings.max_queue // (2 * TEXTS_PER_REQUEST))
+        # The documents of a request fill at most a quarter of the queue.
+        size = max(1, self._served.settings.max_queue // (4 * TEXTS_PER_REQUEST))
         outcomes: list[Outcome[Translation]] = []
         for first in range(0, len(sentences.texts), size):
             texts = sentences.texts[first : first + size]

@@ -1,5 +1,6 @@
 """The Open Inference Protocol, version 2, over HTTP: health, metadata, infer and generate."""
 
+import functools
 import itertools
 import math
 from collections.abc import AsyncIterator, Mapping
@@ -14,6 +15,7 @@ from tfk_transformer.apps.server.bodies import (
     COMPRESSIONS,
     Body,
     InvalidValue,
+    Parameters,
     answer,
     parse_body,
     read_body,
@@ -44,7 +46,7 @@ class GenerateRequest(Body):
     """One text, and search settings as parameters."""
 
     text_input: str
-    parameters: dict[str, bool | int | float | str] = {}
+    parameters: Parameters = {}
 
 
 def open_inference_routes(served: ServedModel) -> list[DescribedRoute]:
@@ -150,7 +152,9 @@ class OpenInference:
         The parameters `binary_data_output` and `binary_data` request binary outputs.
         """
         body = await read_body(request, self._settings, COMPRESSIONS)
-        payload = parse_infer_request(body, request.headers.get(JSON_LENGTH))
+        length = request.headers.get(JSON_LENGTH)
+        parse = functools.partial(parse_infer_request, json_length=length)
+        payload = await self._served.parse(request, body, parse)
         tensors = input_texts(payload.inputs)
         work = self._served.work(_search_settings(payload.parameters))
         texts, prefixes = tensors["text"], tensors.get("prefix", ())
@@ -175,7 +179,8 @@ class OpenInference:
     async def _generation(self, request: Request) -> tuple[str, dict[str, Any]]:
         """Read the text and the search settings of a request."""
         body = await read_body(request, self._settings, COMPRESSIONS)
-        payload = parse_body(GenerateRequest, body)
+        parse = functools.partial(parse_body, GenerateRequest)
+        payload = await self._served.parse(request, body, parse)
         return payload.text_input, _search_settings(payload.parameters)
 
     async def generate(self, request: Request) -> Response:
@@ -206,7 +211,7 @@ class OpenInference:
             )
         self.open_streams += 1
         try:
-            parts = self._served.stream(text, settings)
+            parts = self._served.stream(request, text, settings)
             first = await while_connected(request, anext(parts, ""))
         except BaseException:
             self.open_streams -= 1

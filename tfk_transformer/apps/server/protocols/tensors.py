@@ -3,17 +3,26 @@
 import itertools
 import struct
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import ConfigDict
+from pydantic import ConfigDict, Field
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
-from tfk_transformer.apps.server.bodies import Body, InvalidValue, answer, parse_body, to_json
+from tfk_transformer.apps.server.bodies import (
+    Body,
+    InvalidValue,
+    Items,
+    Parameters,
+    answer,
+    parse_body,
+    to_json,
+)
 from tfk_transformer.config.words import shorten
 
 JSON_LENGTH = "Inference-Header-Content-Length"  # the header with the size of the JSON part
 OCTET_STREAM = "application/octet-stream"
+MAX_TENSORS = 100  # of each kind in a request
 _LENGTH = struct.Struct("<I")  # precedes each element of a BYTES tensor
 
 
@@ -33,9 +42,9 @@ class InputTensor(Body):
     model_config = ConfigDict(json_schema_extra={"required": ["name", "shape", "datatype", "data"]})
 
     name: Literal["text", "prefix"]
-    shape: list[int]
+    shape: Items[int]
     datatype: Literal["BYTES"]
-    data: list[str | list[str]] = []
+    data: Items[str | Items[str]] = []
     parameters: TensorParameters = TensorParameters()
 
 
@@ -50,9 +59,9 @@ class InferRequest(Body):
     """Tensors of texts, and search settings as parameters."""
 
     id: str | None = None
-    parameters: dict[str, bool | int | float | str] = {}
-    inputs: list[InputTensor]
-    outputs: list[OutputTensor] | None = None
+    parameters: Parameters = {}
+    inputs: Annotated[Items[InputTensor], Field(max_length=MAX_TENSORS)]
+    outputs: Annotated[Items[OutputTensor], Field(max_length=MAX_TENSORS)] | None = None
 
 
 def parse_infer_request(body: bytes, json_length: str | None) -> InferRequest:

@@ -2,6 +2,7 @@
 
 import base64
 import contextlib
+import functools
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -40,7 +41,9 @@ def tf_serving_routes(served: ServedModel) -> list[DescribedRoute]:
     async def predict(request: Request) -> Response:
         """Run a signature on texts."""
         try:
-            payload = parse_body(PredictRequest, await read_body(request, settings))
+            body = await read_body(request, settings)
+            parse = functools.partial(parse_body, PredictRequest)
+            payload = await served.parse(request, body, parse)
             outputs = await run_signature(served, request, payload)
         except HTTPException as refusal:
             if refusal.status_code in (412, 422):
