@@ -10,7 +10,12 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import onnx_ir as ir
 
 from tfk_transformer.config.search_settings import SETTING_DTYPES
-from tfk_transformer.config.small_files import parse_json_object, read_json_object
+from tfk_transformer.config.small_files import (
+    first_line,
+    one_line_error,
+    parse_json_object,
+    read_json_object,
+)
 from tfk_transformer.export import file_names
 from tfk_transformer.export.runtime.opening import MODEL_PATHS, model_kind, unexpected_path
 from tfk_transformer.export.runtime.sessions import METADATA, MODEL_CARD, parse_metadata
@@ -47,33 +52,26 @@ def inspect(path: str | os.PathLike[str]) -> Description:
     kind = model_kind(path)
     if kind not in _DESCRIBE or not path.exists():
         raise unexpected_path("FILE", path)
-    return {"path": str(path), "kind": kind, **_DESCRIBE[kind](path)}
+    try:
+        return {"path": str(path), "kind": kind, **_DESCRIBE[kind](path)}
+    except (AttributeError, LookupError, OverflowError, TypeError) as error:
+        # Parts are missing or of another type: onnx-ir opens graphs whose values lack shapes.
+        raise ValueError(
+            f"FILE: expected {MODEL_PATHS}, got {path}, which is incomplete: {first_line(error)}"
+        ) from None
 
 
 def _onnx(path: Path) -> Description:
     """Describe an ONNX file with onnx-ir, which does not read external weights."""
-    try:
-        with quietly("onnx_ir.serde"):  # as in `onnx_file`
-            model = ir.load(path)
-    except Exception as error:
-        # The exceptions of protobuf, onnx and onnx-ir have no other common base class.
-        raise ValueError(
-            f"FILE: expected {MODEL_PATHS}, got {path}, which does not load: "
-            f"{str(error).splitlines()[0]}"
-        ) from None
+    refusal = f"FILE: expected {MODEL_PATHS}, got {path}, which does not load: "
+    with one_line_error(refusal), quietly("onnx_ir.serde"):  # as in `onnx_file`
+        model = ir.load(path)
     if METADATA not in model.metadata_props:
         raise ValueError(
             f"FILE: expected an ONNX file that tfk-transformer exported, got {path}, which has no "
             "metadata of tfk-transformer."
         )
-    metadata = parse_metadata(model.metadata_props[METADATA], path)
-    try:
-        return _describe_onnx(path, model, metadata)
-    except (AttributeError, LookupError, TypeError) as error:
-        # onnx-ir opens graphs whose values lack shapes, types or attributes.
-        raise ValueError(
-            f"FILE: expected {MODEL_PATHS}, got {path}, whose graph is incomplete: {error}"
-        ) from None
+    return _describe_onnx(path, model, parse_metadata(model.metadata_props[METADATA], path))
 
 
 def _describe_onnx(path: Path, model: ir.Model, metadata: Description) -> Description:
@@ -153,20 +151,15 @@ def _onnx_files(path: Path, tensors: Iterable[ir.TensorProtocol]) -> dict[str, i
 def _saved_model(path: Path) -> Description:
     """Describe a SavedModel from its protobuf and the index of its weights."""
     import tensorflow as tf
-    from google.protobuf.message import DecodeError
     from tensorflow.core.protobuf import saved_model_pb2
 
-    try:
+    with one_line_error(f"FILE: the SavedModel {path} does not load: "):
         saved = saved_model_pb2.SavedModel.FromString((path / "saved_model.pb").read_bytes())
         (content,) = saved.meta_graphs
         config = _stored_config(content)
         weights = tf.train.load_checkpoint(str(path / "variables" / "variables"))
-    except (DecodeError, LookupError, ValueError, tf.errors.OpError) as error:
-        raise ValueError(
-            f"FILE: the SavedModel {path} does not load: {str(error).splitlines()[0]}"
-        ) from None
-    dtypes = weights.get_variable_to_dtype_map()
-    shapes = weights.get_variable_to_shape_map()
+        dtypes = weights.get_variable_to_dtype_map()
+        shapes = weights.get_variable_to_shape_map()
     figures = _read_parity(path)
     common = {name: value for name, value in figures.items() if not isinstance(value, dict)}
     return {

@@ -82,7 +82,7 @@ def test_pickled_checkpoint_is_refused(tmp_path):
         variables = []
         optimizer = type("Optimizer", (), {"variables": []})
 
-    with pytest.raises(ValueError, match="allow_pickle=False"):
+    with pytest.raises(ValueError, match="expected arrays of numbers, got object for 'about'"):
         Checkpoints(tmp_path).restore(Model())
 
 
@@ -91,7 +91,7 @@ def test_pickled_shard_is_refused(tmp_path):
 
     for part in ("ids", "ends"):
         np.save(tmp_path / f"00000.0.{part}.npy", np.array([object()], dtype=object))
-    with pytest.raises(ValueError, match="Python objects|allow_pickle=False"):
+    with pytest.raises(ValueError, match="expected arrays of numbers, got object"):
         Rows.load(tmp_path / "00000.0")
 
 

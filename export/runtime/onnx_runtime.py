@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tfk_transformer.config.search_settings import Rules
+from tfk_transformer.config.small_files import first_line
 from tfk_transformer.export import file_names
 from tfk_transformer.export.runtime.sessions import OnnxFile, required
 from tfk_transformer.inference.base_classifier import BaseClassifier
@@ -120,7 +121,12 @@ class OnnxRuntime:
             names = [tensor.name for tensor in FUNCTIONS[name].outputs]
         else:
             names = [output for output in file.outputs if output != "logits"]  # which are not read
-        return dict(zip(names, session.run(names, inputs), strict=True))
+        try:
+            return dict(zip(names, session.run(names, inputs), strict=True))
+        except ValueError:
+            raise
+        except Exception as error:  # onnxruntime's, such as for memory that the system lacks
+            raise OSError(f"ONNX: {file.path} does not run: {first_line(error)}") from None
 
     def _session(self, name: str, workload: Workload) -> Any:
         return self._file(name).session(self.threads // workload.concurrency, workload.small)

@@ -18,6 +18,7 @@ FIXED_SIZES = {1: 8, 5: 4}
 
 SMALLEST = 4096  # bytes of a tensor: smaller ones are copied
 MAX_DEPTH = 100  # nested messages: protobuf's own limit
+MAX_FIELDS = 2**18  # of an ONNX file, apart from what small messages contain
 # The fields that can contain tensors, by message: number of the field -> its message.
 MESSAGES = {
     "ModelProto": {7: "GraphProto"},
@@ -111,22 +112,33 @@ def graph_with_external_weights(path: Path) -> bytes:
     weights of operators' attributes, and small weights, remain in the model.
     """
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
-        return _with_references(content, "ModelProto", 0, len(content), path.name)
+        remaining = iter(range(MAX_FIELDS))
+        return _with_references(content, "ModelProto", 0, len(content), path.name, remaining)
 
 
 def _with_references(
-    content: mmap.mmap, message: str, start: int, end: int, file_name: str, depth: int = 0
+    content: mmap.mmap,
+    message: str,
+    start: int,
+    end: int,
+    file_name: str,
+    remaining: Iterator[int],
+    depth: int = 0,
 ) -> bytes:
     """Return the message in content[start:end] with references to the bytes of its tensors."""
     if depth > MAX_DEPTH:
         raise ValueError(f"expected at most {MAX_DEPTH} nested messages, got more")
     parts = []
     for field in read_fields(content, start, end):
+        if next(remaining, None) is None:
+            raise ValueError(f"expected at most {MAX_FIELDS:,} fields, got more")
         size = field.end - field.value
         is_large = field.wire_type == BYTES and size >= SMALLEST
         inner = MESSAGES[message].get(field.number)
         if is_large and inner:
-            part = _with_references(content, inner, field.value, field.end, file_name, depth + 1)
+            part = _with_references(
+                content, inner, field.value, field.end, file_name, remaining, depth + 1
+            )
             parts.append(write_bytes(field.number, part))
         elif is_large and message == "TensorProto" and field.number == RAW_DATA:
             reference = {"location": file_name, "offset": str(field.value), "length": str(size)}

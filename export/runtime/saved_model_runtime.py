@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from tfk_transformer.array_types import Tensor
 from tfk_transformer.config.search_settings import Rules, setting_rules
+from tfk_transformer.config.small_files import one_line_error
 from tfk_transformer.inference.base_classifier import BaseClassifier
 from tfk_transformer.inference.base_translator import BaseTranslator
 from tfk_transformer.inference.runtime import ONE_BATCH, UNCACHED, Outputs, Workload, has_encoder
@@ -146,12 +147,8 @@ def read_saved_model(path: str | PathLike[str]) -> Tensor:
     if not (Path(path) / "saved_model.pb").is_file():
         raise ValueError(f"SavedModel: expected a folder with saved_model.pb, got {path}.")
     check_process()
-    try:
+    with one_line_error(f"SavedModel: {path} does not load: "):
         return tf.saved_model.load(str(path))
-    except (OSError, IndexError, tf.errors.OpError) as error:  # IndexError: truncated weights
-        raise ValueError(
-            f"SavedModel: {path} does not load: {str(error).splitlines()[0]}"
-        ) from None
 
 
 class SavedModelTranslator(BaseTranslator):

@@ -14,7 +14,7 @@ import onnxruntime
 
 from tfk_transformer.atomic_write import Identity, path_identity
 from tfk_transformer.config.search_settings import are_rules
-from tfk_transformer.config.small_files import parse_json_object
+from tfk_transformer.config.small_files import one_line_error, parse_json_object
 from tfk_transformer.export.file_names import external_weights
 from tfk_transformer.export.runtime.protobuf import graph_with_external_weights
 from tfk_transformer.text.calibration import CONFIDENCE, is_calibration
@@ -143,7 +143,7 @@ def open_session(
         options.intra_op_num_threads = threads
     file = path.resolve()  # onnxruntime reads no weights through a symbolic link
     options.add_session_config_entry(WEIGHTS_FOLDER, str(file.parent))
-    try:
+    with one_line_error(f"ONNX: {path} does not load: "):
         graph = graph_with_external_weights(file)
         if text_operators and not library:
             from tfk_transformer.export.runtime.text_session import (
@@ -155,8 +155,6 @@ def open_session(
             session = onnxruntime.InferenceSession(over_ids, options, providers=PROVIDERS)
             return TextSession(session, text_inputs)
         return onnxruntime.InferenceSession(graph, options, providers=PROVIDERS)
-    except Exception as error:  # onnxruntime's exceptions have no other common base class
-        raise ValueError(f"ONNX: {path} does not load: {str(error).splitlines()[0]}") from None
 
 
 def text_operators_library() -> str | None:

@@ -6,6 +6,7 @@ import sys
 
 import onnx
 import pytest
+from tensorflow.core.protobuf import saved_model_pb2
 from typer.testing import CliRunner
 
 from tfk_transformer.apps.cli import main
@@ -99,6 +100,11 @@ def test_inspect_refuses_broken_files(exported, tmp_path):
     (broken / "saved_model.pb").write_bytes(b"nothing")
     without = shutil.copytree(exported / "saved_model", tmp_path / "without")
     shutil.rmtree(without / "variables")
+    other = shutil.copytree(exported / "saved_model", tmp_path / "other")
+    saved = saved_model_pb2.SavedModel.FromString((other / "saved_model.pb").read_bytes())
+    inputs = saved.meta_graphs[0].signature_def["translate"].inputs
+    inputs["text"].dtype = 999
+    (other / "saved_model.pb").write_bytes(saved.SerializeToString())
     for name, message in (
         ("none", "expected a bundle .* or an .onnx file, got .*none, which does not exist"),
         ("", "got a folder without any of these files"),
@@ -108,6 +114,7 @@ def test_inspect_refuses_broken_files(exported, tmp_path):
         ("foreign.onnx", "foreign.onnx, which has no metadata"),
         ("broken", "broken does not load"),
         ("without", "without does not load"),
+        ("other", "other, which is incomplete: TypeError: .* 999"),
     ):
         with pytest.raises(ValueError, match=message):
             inspect(tmp_path / name)

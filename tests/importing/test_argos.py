@@ -62,14 +62,10 @@ def test_hostile_packages_are_named(package, tmp_path):
     assert "does not load" in refused(path)
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("a.txt", "a")
-    assert "expected a package with one model/model.bin in" in refused(path)
+    assert "expected a package with one model/model.bin, got 0 in 1 files" in refused(path)
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("x/model/model.bin", bytes(10**7))
-    assert "bytes for model/model.bin in" in refused(path)
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
-        archive.writestr("x/model/model.bin", b"1")
-        archive.writestr("x/metadata.json", bytes(10**7))
-    assert "bytes for metadata.json in" in refused(path)
+    assert "does not load: expected at most" in refused(path)
 
 
 def test_package_files_stay_inside(package, tmp_path):

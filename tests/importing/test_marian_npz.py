@@ -16,9 +16,9 @@ from marian_npz_folder import DECODER_LAYERS, D, F, write_file
 from typer.testing import CliRunner
 
 from tfk_transformer.apps.cli import main
+from tfk_transformer.config import array_files
 from tfk_transformer.constants import END_ID, PAD_ID, START_ID, UNKNOWN_ID
 from tfk_transformer.importing.checking.comparison import compare_with_library
-from tfk_transformer.importing.marian_files import files
 from tfk_transformer.importing.model_import import import_model
 from tfk_transformer.pipelines.translator import Translator
 
@@ -259,9 +259,9 @@ def test_unreadable_files_are_named(tmp_path):
 
 
 def test_many_arrays_are_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr(files, "MAX_ARRAYS", 3)
+    monkeypatch.setattr(array_files, "MAX_MEMBERS", 3)
     path = write_file(tmp_path)
-    with pytest.raises(ValueError, match=r"model.npz does not load: expected at most 3 arrays"):
+    with pytest.raises(ValueError, match=r"model.npz does not load: expected at most 3 files"):
         import_model(path, vocab=[tmp_path / "source.spm"])
 
 

@@ -10,7 +10,9 @@ from typing import Protocol, Self, TypeAlias
 import numpy as np
 
 from tfk_transformer.atomic_write import atomic_write
-from tfk_transformer.config.small_files import read_json_object
+from tfk_transformer.config.array_files import open_npy
+from tfk_transformer.config.small_files import one_line_error, read_json_object
+from tfk_transformer.config.words import shorten
 from tfk_transformer.datasets import Report
 
 META = "cache.json"  # the file of a cache that describes it
@@ -69,7 +71,11 @@ class Rows:
     @classmethod
     def load(cls, stem: Path) -> Self:
         """Open the files that `save` wrote; ids are read from disk when they are used."""
-        return cls(*(np.load(f"{stem}.{part}.npy", mmap_mode="r") for part in ("ids", "ends")))
+        ids, ends = (open_npy(Path(f"{stem}.{part}.npy")) for part in ("ids", "ends"))
+        is_valid = ids.ndim == ends.ndim == 1 and ids.dtype.kind in "iu" and ends.dtype == np.int64
+        if not is_valid or ends[-1:].sum() != len(ids) or (np.diff(ends, prepend=0) < 0).any():
+            raise ValueError("expected ids, and the end of each sequence in them")
+        return cls(ids, ends)
 
 
 # A part of the encoded pairs: their sources and their targets.
@@ -124,14 +130,19 @@ class PairCache:
         """Yield all pairs; `random` shuffles the shards."""
         if not self.folder.exists():
             self._write()
-        meta = read_json_object(self.folder / META)
-        if report is not None:
-            report.restore(meta["dropped"])
-        count = meta["shards"]
+        refusal = f"cache: {self.folder} does not load: ", "; remove it."
+        with one_line_error(*refusal):
+            meta = read_json_object(self.folder / META)
+            if report is not None:
+                report.restore(meta["dropped"])
+            count = len([*self.folder.glob("*.1.ends.npy")])
+            if meta["shards"] != count:
+                raise ValueError(f"expected {shorten(str(meta['shards']))} shards, got {count}")
         for number in range(count) if random is None else random.permutation(count):
-            sources, targets = (
-                Rows.load(self.folder / f"{number:05d}.{side}") for side in range(2)
-            )
+            with one_line_error(*refusal):
+                sources, targets = (
+                    Rows.load(self.folder / f"{number:05d}.{side}") for side in range(2)
+                )
             yield sources, targets
 
     def _write(self) -> None:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, ClassVar, Self
 
 import numpy as np
 
-from tfk_transformer.config.small_files import read_small_file
-from tfk_transformer.config.words import nearest
+from tfk_transformer.config.small_files import parse_json, read_small_file
+from tfk_transformer.config.words import nearest, shorten
 from tfk_transformer.data.batches import Length, TokenBatches
 from tfk_transformer.data.bucketing import Batch
 from tfk_transformer.data.encoding import Ids, Shard
@@ -24,7 +24,9 @@ class Labels:
 
     def __init__(self, model: bytes):
         self.model = model  # UTF-8 JSON, as `labels.json` in a bundle
-        self.names: list[str] = json.loads(model)
+        self.names: list[str] = parse_json(model, "labels")
+        if not isinstance(self.names, list) or not all(isinstance(n, str) for n in self.names):
+            raise ValueError(f"labels: expected a list of texts, got {shorten(str(self.names))}.")
         self.vocab_size = len(self.names)
         self._classes = {name: number for number, name in enumerate(self.names)}
 

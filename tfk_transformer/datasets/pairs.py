@@ -65,7 +65,7 @@ class Report:
     def restore(self, drops: Mapping[str, tuple[int, list[str]]]) -> None:
         """Add the counts and locations that `to_dict` returned."""
         for reason, (count, locations) in drops.items():
-            self._drops[reason] = count, locations  # JSON has no tuples
+            self._drops[reason] = int(count), list(map(str, locations))
 
 
 class Source(ABC):

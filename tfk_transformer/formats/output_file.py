@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tfk_transformer.atomic_write import open_locked, replace_file, replace_text
+from tfk_transformer.config.small_files import one_line_error, read_json_object
+from tfk_transformer.config.words import shorten
 from tfk_transformer.formats.compression import compress, compression
 from tfk_transformer.formats.lines import Line
 
@@ -43,7 +45,7 @@ class UnfinishedRun(NamedTuple):
 
 def _abbreviate(value: Any) -> str:
     is_hash = isinstance(value, str) and len(value) == 64
-    return f"{value[:12]}…" if is_hash else json.dumps(value, ensure_ascii=False)
+    return f"{value[:12]}…" if is_hash else shorten(json.dumps(value, ensure_ascii=False))
 
 
 def content_digest(*paths: Path) -> str:
@@ -65,13 +67,14 @@ def unfinished_run(path: Path) -> UnfinishedRun | None:
     record = _neighbor(path, ".partial.json")
     if not record.exists():
         return None
-    try:
-        done = UnfinishedRun(**json.loads(record.read_text(encoding="utf-8")))
-    except (ValueError, TypeError) as error:
-        raise ValueError(
-            f"{record}: expected the record of an unfinished run, got something else "
-            f"({error}); --force starts over."
-        ) from None
+    with one_line_error(
+        f"{record}: expected the record of an unfinished run, got something else (",
+        "); --force starts over.",
+    ):
+        done = UnfinishedRun(**read_json_object(record))
+        types = {"run": dict} | {n: type(v) for n, v in UnfinishedRun._field_defaults.items()}
+        if wrong := [name for name in types if type(getattr(done, name)) is not types[name]]:
+            raise ValueError(f"another type of {', '.join(wrong)}")
     is_complete = path.is_file() and path.stat().st_size == done.size
     if is_complete and not _neighbor(path, ".partial").exists():
         record.unlink()  # the run ended after it had renamed its output

@@ -8,11 +8,11 @@ from typing import BinaryIO, NamedTuple, NoReturn, TypeAlias
 
 import numpy as np
 
+from tfk_transformer.config.array_files import MAX_MEMBERS, Shape
 from tfk_transformer.config.words import shorten
 
-Shapes: TypeAlias = dict[str, tuple[int, ...]]
+Shapes: TypeAlias = dict[str, Shape]
 
-MAX_ARRAYS = 10_000  # a model of 100 layers has 3,000 to 4,000
 # The types of weights that are read: in safetensors files, and in NumPy and PyTorch.
 FLOATS = {"F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16"}
 
@@ -76,9 +76,9 @@ class HeaderReader:
         return int.from_bytes(self.take(size), "little")
 
     def count(self, size: int, items: str = "arrays") -> int:
-        """Return the number of items that follow, at most `MAX_ARRAYS`."""
-        if (count := self.number(size)) > MAX_ARRAYS:
-            self.refuse(f"expected at most {MAX_ARRAYS:,} {items}, got {count:,}")
+        """Return the number of items that follow, at most `MAX_MEMBERS`."""
+        if (count := self.number(size)) > MAX_MEMBERS:
+            self.refuse(f"expected at most {MAX_MEMBERS:,} {items}, got {count:,}")
         return count
 
     def refuse_size(self, name: str, array: StoredArray, needed: int, size: int) -> NoReturn:
@@ -94,11 +94,7 @@ def check_float(path: Path, name: str, dtype: str) -> None:
     """Refuse an array of integers or of 8-bit floats, whose scales are elsewhere."""
     if dtype not in {*FLOATS, *FLOATS.values()}:
         raise ValueError(
-            f"folder: expected weights in float32, float16 or bfloat16 in {path}, got {dtype} for "
-            f"'{name}'; use the original model, or dequantize it and save it in float32."
+            f"folder: expected weights in float32, float16 or bfloat16 in {path}, got "
+            f"{shorten(dtype)} for '{shorten(name)}'; use the original model, or dequantize it and "
+            "save it in float32."
         )
-
-
-def first_line(error: BaseException | str) -> str:
-    """Return the start of an error's text, or else the name of its class."""
-    return (str(error).splitlines() or [type(error).__name__])[0][:300]

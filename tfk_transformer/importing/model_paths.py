@@ -1,5 +1,6 @@
 """The files, folders and names on the hub that can be imported, and errors for others."""
 
+import contextlib
 import re
 import zipfile
 from collections.abc import Iterable, Mapping
@@ -7,7 +8,8 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from tfk_transformer.importing.arrays import first_line
+from tfk_transformer.config.array_files import open_archive
+from tfk_transformer.config.small_files import first_line
 
 HUB_NAME = re.compile(r"\w[\w.-]*/[\w.-]+")  # OWNER/MODEL; ./MODEL is a path
 # The files of a model other than its weights.
@@ -251,7 +253,8 @@ def _file_type(path: Path) -> str:
 
 def _archive_type(path: Path) -> str:
     """Return the type of a zip archive: a checkpoint, a release of OPUS-MT, or ""."""
-    with zipfile.ZipFile(path) as archive:
+    names: list[str] = []
+    with contextlib.suppress(Exception), open_archive(path) as archive:  # its type is only a hint
         names = archive.namelist()
         for name in names:
             if name.endswith("/data.pkl"):

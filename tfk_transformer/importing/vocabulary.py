@@ -7,12 +7,12 @@ from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import sentencepiece
-from google.protobuf.message import DecodeError
 from sentencepiece.sentencepiece_model_pb2 import ModelProto, TrainerSpec
 
-from tfk_transformer.config.small_files import MAX_VOCABULARY_BYTES, read_small_file
+from tfk_transformer.config.small_files import one_line_error, read_small_file
 from tfk_transformer.config.words import shorten
 from tfk_transformer.constants import END_ID, PAD_ID, START_ID, UNKNOWN_ID
+from tfk_transformer.tokenizers.subword_tokenizer import MAX_SENTENCEPIECE_BYTES, load_sentencepiece
 
 # The names of the special tokens in all families.
 END_PIECE = "</s>"
@@ -147,14 +147,13 @@ def unused_name(stem: str, pieces: Collection[str]) -> str:
 
 def parse_sentencepiece(model: bytes, name: str) -> ModelProto:
     """Return a SentencePiece model of one of the types `TYPES` as a protocol buffer message."""
-    try:
+    with one_line_error(
+        f"tokenizer: expected a SentencePiece model in {name}, got a file that SentencePiece does "
+        "not load (",
+        ").",
+    ):
+        load_sentencepiece(model)
         proto = ModelProto.FromString(model)
-        sentencepiece.SentencePieceProcessor(model_proto=model)
-    except (DecodeError, RuntimeError) as error:
-        raise ValueError(
-            f"tokenizer: expected a SentencePiece model in {name}, got a file that SentencePiece "
-            f"does not load ({error})."
-        ) from None
     model_type = proto.trainer_spec.model_type
     if not proto.pieces or model_type not in TYPES:
         name_of_type = TrainerSpec.ModelType.Name(model_type).lower()
@@ -168,7 +167,7 @@ def parse_sentencepiece(model: bytes, name: str) -> ModelProto:
 
 def read_sentencepiece(path: Path) -> ModelProto:
     """Return the SentencePiece model in a file; see `parse_sentencepiece`."""
-    return parse_sentencepiece(read_small_file(path, MAX_VOCABULARY_BYTES), str(path))
+    return parse_sentencepiece(read_small_file(path, MAX_SENTENCEPIECE_BYTES), str(path))
 
 
 def check_vocab(vocab: Sequence[Path], counts: Collection[int], addition: str = "") -> None:

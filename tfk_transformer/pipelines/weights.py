@@ -6,11 +6,12 @@ from pathlib import Path
 from typing import TypeAlias
 
 import numpy as np
-import safetensors
 import safetensors.numpy
 
+from tfk_transformer.config.array_files import open_safetensors
 from tfk_transformer.config.model_options import ModelOptions
-from tfk_transformer.config.small_files import check_header_size
+from tfk_transformer.config.small_files import one_line_error
+from tfk_transformer.config.words import shorten
 from tfk_transformer.models.configured_model import ConfiguredModel, array_problems
 from tfk_transformer.models.registry import ModelConfig
 from tfk_transformer.models.reproduction import plain_weights
@@ -107,14 +108,9 @@ def _part_sizes(config: ModelOptions) -> dict[str, int]:
 
 def read_shapes(path: Path) -> Shapes:
     """Return the shapes of the float32 arrays in the header, and check the size of the file."""
-    try:
-        check_header_size(path)
-        with safetensors.safe_open(path, framework="np") as file:
-            slices = {name: file.get_slice(name) for name in file.keys()}
-            for name, array in slices.items():
-                if (dtype := array.get_dtype()) != "F32":
-                    raise ValueError(f"expected arrays of F32, got {dtype} for {name!r}")
-            return {name: tuple(array.get_shape()) for name, array in slices.items()}
-    except (safetensors.SafetensorError, OSError, ValueError) as error:
-        reason = (str(error).splitlines() or [type(error).__name__])[0][:300]
-        raise ValueError(f"bundle: the weights in {path} do not load: {reason}") from None
+    with one_line_error(f"bundle: the weights in {path} do not load: "):
+        _, slices = open_safetensors(path)
+        for name, array in slices.items():
+            if (dtype := array.get_dtype()) != "F32":
+                raise ValueError(f"expected arrays of F32, got {dtype} for '{shorten(name)}'")
+        return {name: tuple(array.get_shape()) for name, array in slices.items()}

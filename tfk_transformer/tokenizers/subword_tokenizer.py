@@ -16,7 +16,7 @@ import numpy as np
 import sentencepiece
 
 from tfk_transformer.array_types import Tensor
-from tfk_transformer.config.small_files import MAX_VOCABULARY_BYTES, read_small_file
+from tfk_transformer.config.small_files import one_line_error, read_small_file
 from tfk_transformer.constants import END_ID, PAD_ID, START_ID, UNKNOWN_ID
 from tfk_transformer.runtime_environment import has_tensorflow_text
 from tfk_transformer.tokenizers.subword_regularization import SubwordSampler
@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 MODEL_TYPES = ("unigram", "bpe", "char")
 MAX_TRAINING_TEXTS = 2_000_000
 MAX_TRAINING_BYTES = 4192  # of a text; the default of SentencePiece
+# A model of a million pieces has 20 MB, and one of 256,000 has 5 MB.
+MAX_SENTENCEPIECE_BYTES = 3 * 2**23
+MAX_LINE_FEEDS = 2**22  # a piece has two bytes of this value, the tags of its fields, or a few more
 # Below this, normalization rules map characters that have no compatibility decomposition.
 FIRST_IDEOGRAPH = 0x3000
 UNASSIGNED = ("Cn", "Co", "Cs")
@@ -74,6 +77,13 @@ class RepresentedCharacters(Container[str]):
         return "".join(character for character in candidates if character in self)
 
 
+def load_sentencepiece(model: bytes) -> sentencepiece.SentencePieceProcessor:
+    """Return the processor of a SentencePiece model; wrap it into `one_line_error`."""
+    if len(model) > MAX_SENTENCEPIECE_BYTES or model.count(b"\n") > MAX_LINE_FEEDS:
+        raise ValueError("too many pieces or bytes")
+    return sentencepiece.SentencePieceProcessor(model_proto=model)
+
+
 class SubwordTokenizer:
     """A SentencePiece model.
 
@@ -88,13 +98,12 @@ class SubwordTokenizer:
 
     def __init__(self, model: bytes):
         self.model = model
-        try:
-            self._processor = sentencepiece.SentencePieceProcessor(model_proto=model)
-        except RuntimeError as error:
-            raise ValueError(
-                f"tokenizer model: expected a SentencePiece model, got {len(model)} bytes that "
-                f"are not one ({error})."
-            ) from None
+        with one_line_error(
+            f"tokenizer model: expected a SentencePiece model, got {len(model)} bytes that are not "
+            "one (",
+            ").",
+        ):
+            self._processor = load_sentencepiece(model)
         processor = self._processor
         ids = (processor.pad_id(), processor.bos_id(), processor.eos_id(), processor.unk_id())
         if ids != (PAD_ID, START_ID, END_ID, UNKNOWN_ID):
@@ -174,7 +183,7 @@ class SubwordTokenizer:
     @classmethod
     def load(cls, path: str | Path) -> "SubwordTokenizer":
         """Read a model file."""
-        return cls(read_small_file(path, MAX_VOCABULARY_BYTES))
+        return cls(read_small_file(path, MAX_SENTENCEPIECE_BYTES))
 
     def save(self, path: str | Path) -> None:
         """Write the model file."""

@@ -4,8 +4,6 @@ import errno
 import json
 import os
 import shutil
-import zipfile
-import zlib
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TypeAlias
@@ -15,6 +13,8 @@ import numpy as np
 
 from tfk_transformer.array_types import Tensor
 from tfk_transformer.atomic_write import atomic_write
+from tfk_transformer.config.array_files import npz_headers, open_archive, read_npz
+from tfk_transformer.config.small_files import one_line_error, parse_json_object
 from tfk_transformer.data.labels import Labels
 from tfk_transformer.pipelines import bundle
 from tfk_transformer.pipelines.bundle import Json
@@ -27,8 +27,6 @@ Tokenizers: TypeAlias = tuple[SubwordTokenizer, SubwordTokenizer | Labels]
 STATE = "state.npz"
 SNAPSHOT = "weights-{epoch:05d}.npz"
 ABOUT = "about"
-# The errors of a corrupt checkpoint.
-CORRUPT = (zipfile.BadZipFile, zlib.error, EOFError, KeyError, ValueError, RecursionError)
 
 
 class Checkpoints:
@@ -59,22 +57,24 @@ class Checkpoints:
         """Restore the state of a compiled model, and return the `about` that was saved with it."""
         variables = _variables(model)
         path = self.folder / STATE
-        try:
-            if not zipfile.is_zipfile(path):
-                raise ValueError("expected an .npz archive, got a file that breaks off or is none")
-            with np.load(path) as arrays:
-                about: Json = json.loads(str(arrays[ABOUT]))
-                values = [arrays[str(i)] for i in range(len(arrays.files) - 1)]
-        except CORRUPT as error:
-            raise ValueError(
-                f"resume: the state in {path} does not load: {error}; remove it to start anew."
-            ) from None
-        if [value.shape for value in values] != [tuple(v.shape) for v in variables]:
-            raise ValueError(
-                f"resume: expected the state of this model in {path}, got that of another."
-            )
-        for variable, value in zip(variables, values, strict=True):
-            variable.assign(value)
+        with (
+            one_line_error(
+                f"resume: the state in {path} does not load: ", "; remove it to start anew."
+            ),
+            open_archive(path) as archive,
+        ):
+            headers = npz_headers(archive)
+            about: Json = parse_json_object(str(read_npz(archive, ABOUT)), ABOUT)
+            rows = about.get("rows")
+            has_rows = isinstance(rows, list) and all(isinstance(row, dict) for row in rows)
+            if not has_rows or not isinstance(about.get("seconds"), int | float):
+                raise ValueError("expected the rows of the history and the seconds of training")
+            count = len(headers) - 1
+            if [headers[str(i)].shape for i in range(count)] != [tuple(v.shape) for v in variables]:
+                raise ValueError("expected the state of this model, got that of another")
+            values = [read_npz(archive, str(i)) for i in range(count)]
+            for variable, value in zip(variables, values, strict=True):
+                variable.assign(value)
         return about
 
     def update_snapshots(self, model: keras.Model, epoch: int, epochs: list[int]) -> None:
@@ -91,8 +91,10 @@ class Checkpoints:
         """Return the mean weights of at least one epoch, float32, in the order of the model."""
         totals: list[np.ndarray] = []
         for epoch in epochs:
-            with np.load(self._snapshot(epoch)) as arrays:
-                weights = [arrays[str(i)].astype(np.float64) for i in range(len(arrays.files))]
+            path = self._snapshot(epoch)
+            with one_line_error(f"resume: {path} does not load: "), open_archive(path) as archive:
+                names = map(str, range(len(npz_headers(archive))))
+                weights = [read_npz(archive, name).astype(np.float64) for name in names]
             totals = list(map(np.add, totals, weights)) if totals else weights
         return [(total / len(epochs)).astype(np.float32) for total in totals]
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from tfk_transformer import datasets
 from tfk_transformer.atomic_write import lock, replace_text
 from tfk_transformer.config.search_settings import own_defaults
+from tfk_transformer.config.small_files import MAX_VOCABULARY_BYTES, read_json, read_json_object
 from tfk_transformer.datasets import Pair, Report, Source
 from tfk_transformer.evaluation import SupportsTranslate, bleu_metric, try_translate_sentences
 from tfk_transformer.inference.base_translator import BaseTranslator
@@ -166,7 +167,7 @@ class TeacherPairs:
         if not file.is_file():
             self.folder.mkdir(parents=True, exist_ok=True)
             replace_text(file, json.dumps(about, ensure_ascii=False, indent=2) + "\n")
-        elif (earlier := json.loads(file.read_text(encoding="utf-8"))) != about:
+        elif (earlier := read_json_object(file)) != about:
             changed = ", ".join(name for name in about if earlier.get(name) != about[name])
             raise ValueError(
                 f"resume: expected the distillation that {self.folder} was started with, got "
@@ -205,8 +206,7 @@ class TeacherPairs:
         self, original: Sequence[Pair], parts: Sequence[Path], say: Callable[[str], None]
     ) -> None:
         """Replace the parts by the two files."""
-        results = (json.loads(part.read_text(encoding="utf-8")) for part in parts)
-        targets: list[str | None] = list(itertools.chain.from_iterable(results))
+        targets = list(itertools.chain.from_iterable(map(_read_targets, parts)))
         both = list(zip(original, targets, strict=True))
         distilled = [(pair.source, target) for pair, target in both if target is not None]
         same = sum(pair.target == target for pair, target in both)
@@ -220,3 +220,10 @@ class TeacherPairs:
             replace_text(file, "".join(f"{text}\n" for text in texts))
         for part in parts:
             part.unlink()
+
+
+def _read_targets(part: Path) -> list[str | None]:
+    targets = read_json(part, MAX_VOCABULARY_BYTES)
+    if not isinstance(targets, list) or not all(isinstance(text, str | None) for text in targets):
+        raise ValueError(f"resume: expected texts in {part}, got other values; remove it.")
+    return targets

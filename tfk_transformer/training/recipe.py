@@ -1,6 +1,5 @@
 """The recipe: everything that decides how a model is trained, as one validated record, in TOML."""
 
-import tomllib
 from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
@@ -13,7 +12,12 @@ from tfk_transformer.config.model_options import LANGUAGE_OPTIONS
 from tfk_transformer.config.presets import PRESETS
 from tfk_transformer.config.record import Record
 from tfk_transformer.config.search_settings import resolve_settings, setting_rules
-from tfk_transformer.config.small_files import read_small_text
+from tfk_transformer.config.small_files import (
+    MAX_OPTIONS_BYTES,
+    one_line_error,
+    parse_toml,
+    read_small_text,
+)
 from tfk_transformer.constants import LANGUAGE_PATTERN
 from tfk_transformer.datasets.pairs import spec_languages
 from tfk_transformer.models.registry import TRAINED, ModelConfig
@@ -254,16 +258,9 @@ class Recipe(Record):
         path = Path(path)
         if not path.is_file():
             raise ValueError(f"recipe: expected a TOML file, got {path}, which does not exist.")
-        try:
-            return tomllib.loads(read_small_text(path))
-        except RecursionError:
-            raise ValueError(
-                f"recipe: expected TOML in {path}, got too many nested brackets."
-            ) from None
-        except tomllib.TOMLDecodeError as error:
-            raise ValueError(
-                f"recipe: expected TOML in {path}, got invalid TOML: {error}"
-            ) from None
+        text = read_small_text(path, MAX_OPTIONS_BYTES)
+        with one_line_error(f"recipe: expected TOML in {path}, got ", "."):
+            return parse_toml(text)
 
     def to_toml(self) -> str:
         """Return the recipe as TOML, each value with a comment that explains it.

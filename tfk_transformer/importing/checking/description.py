@@ -10,8 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import safetensors
-
+from tfk_transformer.config.array_files import open_safetensors
 from tfk_transformer.config.small_files import read_small_text
 from tfk_transformer.config.words import shorten
 from tfk_transformer.importing.arrays import FLOATS
@@ -100,8 +99,8 @@ def describe_line(description: Mapping[str, Any]) -> str:
 def _arrays(path: Path) -> Iterator[tuple[str, Sequence[int]]]:
     """Yield the dtypes and shapes of the arrays in a file whose header states them."""
     if path.suffix == ".safetensors":
-        file = safetensors.safe_open(path, framework="np")
-        for array in map(file.get_slice, file.keys()):
+        _, slices = open_safetensors(path)
+        for array in slices.values():
             yield FLOATS.get(array.get_dtype(), array.get_dtype()), array.get_shape()
     elif path.name == CTRANSLATE2_BINARY and is_ctranslate2_folder(path.parent):
         for variable in open_binary(path).variables.values():

@@ -5,17 +5,18 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import safetensors
 
-from tfk_transformer.config import small_files
+from tfk_transformer.config import array_files, small_files
+from tfk_transformer.config.words import shorten
 from tfk_transformer.importing import model_paths
-from tfk_transformer.importing.arrays import Arrays, check_float, first_line
+from tfk_transformer.importing.arrays import Arrays, check_float
 from tfk_transformer.importing.vocabulary import END_PIECE, PAD_PIECE, UNKNOWN_PIECE
 
 GENERATION = "generation_config.json"
 TOKENIZER_CONFIG = "tokenizer_config.json"
 SAFETENSORS = "model.safetensors"
 PICKLE = "pytorch_model.bin"
+MAX_NAME = 100  # characters of a file of sharded weights
 INDEX = ".index.json"  # suffix of the file that maps arrays to files of sharded weights
 
 
@@ -64,14 +65,9 @@ def _weights_path(folder: Path) -> Path:
 
 
 def _open_safetensors(path: Path) -> Arrays:
-    try:
-        small_files.check_header_size(path)
-        file = safetensors.safe_open(path, framework="np")
-        # The file itself is not iterable.
-        slices = {name: file.get_slice(name) for name in file.keys()}
-        shapes = {name: tuple(array.get_shape()) for name, array in slices.items()}
-    except (safetensors.SafetensorError, OSError, ValueError) as error:
-        raise _load_error(path, error) from None
+    with small_files.one_line_error(_do_not_load(path)):
+        file, slices = array_files.open_safetensors(path)
+    shapes = {name: tuple(array.get_shape()) for name, array in slices.items()}
 
     def read(name: str) -> np.ndarray:
         check_float(path, name, slices[name].get_dtype())
@@ -81,23 +77,17 @@ def _open_safetensors(path: Path) -> Arrays:
 
 
 def _open_pickle(path: Path) -> Arrays:
-    """Open a file of `torch.save` with the unpickler that only creates tensors and runs no code."""
+    """Open a file of `torch.save`; see `read_pickle`."""
     try:
-        import torch
+        import torch  # noqa: F401 (which `read_pickle` needs)
     except ImportError:
         raise ImportError(
             f"torch is not installed, and {path} is a pickle, which only torch reads without "
             "running its code. Install it with: "
             f"pip install torch, or use a folder with {SAFETENSORS}."
         ) from None
-    try:
-        tensors = torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:  # torch's errors of broken files share no base but Exception
-        raise _load_error(path, error) from None
-    if not isinstance(tensors, dict) or not all(
-        isinstance(tensor, torch.Tensor) for tensor in tensors.values()
-    ):
-        raise _load_error(path, "expected tensors by name")
+    with small_files.one_line_error(_do_not_load(path)):
+        tensors = array_files.read_pickle(path)
     shapes = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
 
     def read(name: str) -> np.ndarray:
@@ -111,7 +101,8 @@ def _open_sharded(path: Path, open_file: Callable[[Path], Arrays]) -> Arrays:
     """Open weights in several files of a folder, with an index that maps arrays to files."""
     names = read_optional_json(path).get("weight_map")
     if not isinstance(names, dict) or not all(
-        isinstance(name, str) and Path(name).name == name for name in names.values()
+        isinstance(name, str) and Path(name).name == name and len(name) <= MAX_NAME
+        for name in names.values()
     ):
         raise _load_error(
             path, "expected the file of each array under weight_map, in the folder of this file"
@@ -119,21 +110,28 @@ def _open_sharded(path: Path, open_file: Callable[[Path], Arrays]) -> Arrays:
     shards = sorted(set(names.values()))
     if missing := [name for name in shards if not (path.parent / name).is_file()]:
         raise _load_error(
-            path, f"expected the files that it names, got none for {', '.join(missing)}"
+            path, f"expected the files that it names, got none for {_listed(missing)}"
         )
     files = {name: open_file(path.parent / name) for name in shards}
     if absent := [array for array, name in names.items() if array not in files[name].shapes]:
         raise _load_error(
             path,
-            "expected the arrays that it names in their files, got none for "
-            f"{', '.join(absent[:5])}",
+            f"expected the arrays that it names in their files, got none for {_listed(absent)}",
         )
     shapes = {array: files[name].shapes[array] for array, name in names.items()}
     return Arrays(path, shapes, lambda array: files[names[array]].read(array))
 
 
-def _load_error(path: Path, error: Exception | str) -> ValueError:
-    return ValueError(f"folder: the weights in {path} do not load: {first_line(error)}")
+def _load_error(path: Path, reason: str) -> ValueError:
+    return ValueError(f"{_do_not_load(path)}{reason}")
+
+
+def _do_not_load(path: Path) -> str:
+    return f"folder: the weights in {path} do not load: "
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(map(shorten, names[:3]))
 
 
 def shared_array_name(arrays: Arrays, names: Sequence[str]) -> str:

@@ -1,14 +1,14 @@
 """The tokens of the T5 family: SentencePiece models, `tokenizer.json`, and the bytes of ByT5."""
 
 import base64
-import binascii
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from sentencepiece.sentencepiece_model_pb2 import ModelProto, NormalizerSpec, TrainerSpec
 
-from tfk_transformer.config.small_files import MAX_VOCABULARY_BYTES
+from tfk_transformer.config.small_files import MAX_VOCABULARY_BYTES, one_line_error
+from tfk_transformer.config.words import shorten
 from tfk_transformer.importing.hugging_face import model_folder
 from tfk_transformer.importing.vocabulary import (
     END_PIECE,
@@ -114,18 +114,18 @@ def _added_tokens(
 ) -> Iterator[tuple[str, int]]:
     """Yield the tokens of tokenizer.json and tokenizer_config.json, and their rows."""
     listed = _dictionaries(fast.get("added_tokens"))
-    tokens = {token.get("content"): token.get("id") for token in listed}
+    tokens = {str(token.get("content")): token.get("id") for token in listed}
     decoder = tokenizer.get("added_tokens_decoder", {})
     for row, token in decoder.items() if isinstance(decoder, dict) else ():
         if isinstance(token, dict) and str(row).isdecimal():
-            tokens[token.get("content")] = int(row)
+            tokens[str(token.get("content"))] = int(row)
     if not tokens:
         # In a folder of earlier versions, the sentinels follow the pieces, the last one first.
         count = tokenizer.get("extra_ids", SENTINELS)
         count = count if type(count) is int and 0 <= count < num_pieces else 0
         tokens = {f"<extra_id_{i}>": num_pieces + count - 1 - i for i in range(count)}
     for token, row in tokens.items():
-        if isinstance(token, str) and type(row) is int:
+        if type(row) is int:
             yield token, row
 
 
@@ -139,19 +139,20 @@ def _model_of_json(fast: Mapping[str, Any], path: Path) -> ModelProto:
     model = fast.get("model")
     model = model if isinstance(model, dict) else {}
     normalizers = _parts(fast.get("normalizer"), "normalizers")
-    types = {part.get("type") for part in normalizers}
-    pre_types = {part.get("type") for part in _parts(fast.get("pre_tokenizer"), "pretokenizers")}
+    types = {str(part.get("type")) for part in normalizers}
+    pre_tokenizers = _parts(fast.get("pre_tokenizer"), "pretokenizers")
+    pre_types = {str(part.get("type")) for part in pre_tokenizers}
     is_unigram = model.get("type", "Unigram") == "Unigram" and "unk_id" in model
     if not (is_unigram and types <= NORMALIZERS and "Metaspace" in pre_types <= PRE_TOKENIZERS):
-        listed = [", ".join(sorted(map(str, names))) or "none" for names in (types, pre_types)]
+        listed = [shorten(", ".join(sorted(names))) or "none" for names in (types, pre_types)]
         raise ValueError(
             f"tokenizer: expected {T5_SENTENCEPIECE}, or a {T5_FAST_TOKENIZER} made from a "
             f"SentencePiece model of type unigram, in {path.parent}, got {path} with the model "
-            f"{model.get('type', 'Unigram')}, the normalizers {listed[0]} and the "
+            f"{shorten(str(model.get('type', 'Unigram')))}, the normalizers {listed[0]} and the "
             f"pre-tokenizers {listed[1]}; copy {T5_SENTENCEPIECE} of the original model "
             "into the folder."
         )
-    try:
+    with one_line_error(f"tokenizer: expected pieces, unk_id and a charsmap in {path}, got ", "."):
         charsmaps = [
             base64.b64decode(str(part.get("precompiled_charsmap")))
             for part in normalizers
@@ -163,11 +164,6 @@ def _model_of_json(fast: Mapping[str, Any], path: Path) -> ModelProto:
             for text, score in model["vocab"]
         ]
         pieces[model["unk_id"]].type = Piece.UNKNOWN
-    except (KeyError, TypeError, ValueError, IndexError, binascii.Error) as error:
-        raise ValueError(
-            f"tokenizer: expected pieces with scores, unk_id and a charsmap in {path}, got "
-            f"{type(error).__name__}: {error}."
-        ) from None
     normalizer = NormalizerSpec(
         name="precompiled", precompiled_charsmap=charsmaps[0] if charsmaps else b""
     )

@@ -7,7 +7,6 @@ the names, the shapes, and the number of bytes before the data.
 
 import contextlib
 import math
-import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal
@@ -15,25 +14,25 @@ from typing import Any, Literal
 import numpy as np
 from pydantic import ConfigDict, Field
 
+from tfk_transformer.config import array_files
 from tfk_transformer.config.model_options import TransformerConfig
-from tfk_transformer.config.words import shorten
-from tfk_transformer.importing.arrays import (
-    MAX_ARRAYS,
-    Arrays,
-    HeaderReader,
-    StoredArray,
-    check_float,
+from tfk_transformer.config.small_files import (
+    MAX_OPTIONS_BYTES,
     first_line,
+    one_line_error,
+    parse_yaml,
 )
+from tfk_transformer.config.words import shorten
+from tfk_transformer.importing.arrays import Arrays, HeaderReader, StoredArray, check_float
 from tfk_transformer.importing.imported import ForeignConfig
 from tfk_transformer.importing.model_paths import MARIAN_VERSION, NPZ
 from tfk_transformer.importing.vocabulary import Vocabulary
 
 OPTIONS = "special:model.yml"  # the array of the options
-NPY = ".npy"  # of each array in an archive
 MAX_RANK = 8  # of an array; those of Marian have at most 4 axes
-# By type number; int8 is the type of the options.
-PLAIN_TYPES = {0x101: "int8", 0x402: "float16", 0x404: "float32"}
+# By type number.
+OPTIONS_TYPE = 0x101
+PLAIN_TYPES = {OPTIONS_TYPE: "int8", 0x402: "float16", 0x404: "float32"}
 # The second number is of Marian's fork for Firefox.
 QUANTIZED_TYPES = {0x10001: "int8", 0x4101: "int8", 0x10002: "int16", 0x4102: "int16"}
 # Types whose layout depends on a processor and a library.
@@ -51,7 +50,6 @@ PACKED_TYPES = {
 }
 FACTOR_BYTES = 4  # of the float32 that follows the integers of a quantized array
 MIN_FACTOR = 1e-30  # with a smaller one, products of float32 overflow
-MAX_OPTIONS_BYTES = 1_000_000  # Marian writes about 2,000
 # Marian's sinusoids are unbounded, and a file does not have the length of its training texts.
 MAX_LENGTH = 512
 MARIAN_EPSILON = 1e-6
@@ -66,38 +64,20 @@ def open_file(path: Path) -> Iterator[Arrays]:
         yield open_binary(path)
         return
     with contextlib.ExitStack() as stack:
-        try:
-            archive = stack.enter_context(zipfile.ZipFile(path))
-            shapes = dict(_npy_headers(archive))
-        except (zipfile.BadZipFile, ValueError, OSError) as error:
-            raise load_error(path, error) from None
+        with one_line_error(_does_not_load(path)):
+            archive = stack.enter_context(array_files.open_archive(path))
+            headers = array_files.npz_headers(archive)
 
         def read(name: str) -> np.ndarray:
-            try:
-                with archive.open(f"{name}{NPY}") as file:
-                    array = np.lib.format.read_array(file, allow_pickle=False)
-            except (zipfile.BadZipFile, ValueError, KeyError, OSError, EOFError) as error:
-                raise load_error(path, error) from None
+            dtype = str(headers[name].dtype)
+            if name == OPTIONS and dtype != PLAIN_TYPES[OPTIONS_TYPE]:
+                raise load_error(path, f"expected bytes as '{OPTIONS}', got {shorten(dtype)}")
             if name != OPTIONS:
-                check_float(path, name, str(array.dtype))
-            return array.astype("float32")
+                check_float(path, name, dtype)
+            with one_line_error(_does_not_load(path)):
+                return array_files.read_npz(archive, name).astype("float32")
 
-        yield Arrays(path, shapes, read)
-
-
-def _npy_headers(archive: zipfile.ZipFile) -> Iterator[tuple[str, tuple[int, ...]]]:
-    formats = np.lib.format
-    readers = {(1, 0): formats.read_array_header_1_0, (2, 0): formats.read_array_header_2_0}
-    if (count := len(archive.namelist())) > MAX_ARRAYS:
-        raise ValueError(f"expected at most {MAX_ARRAYS:,} arrays, got {count:,}")
-    for name in archive.namelist():
-        with archive.open(name) as file:
-            version = formats.read_magic(file)
-            if version not in readers:
-                raise ValueError(
-                    f"expected arrays of version 1.0 or 2.0, got {version} for '{name}'"
-                )
-            yield name.removesuffix(NPY), readers[version](file)[0]
+        yield Arrays(path, {name: header.shape for name, header in headers.items()}, read)
 
 
 def open_binary(path: Path) -> Arrays:
@@ -168,7 +148,11 @@ def _read_binary(path: Path, name: str, item: StoredArray, quantized: bool) -> n
 
 def load_error(path: Path, error: Exception | str) -> ValueError:
     """Return the error for a file that cannot be read."""
-    return ValueError(f"Marian: {path} does not load: {first_line(error)}")
+    return ValueError(f"{_does_not_load(path)}{first_line(error)}")
+
+
+def _does_not_load(name: Path | str) -> str:
+    return f"Marian: {name} does not load: "
 
 
 class MarianOptions(ForeignConfig):
@@ -268,17 +252,13 @@ def read_options(file: Arrays) -> MarianOptions:
             f"with {OPTIONS} of the wrong size."
         )
     text = file.read(OPTIONS).astype("int64").astype("uint8").tobytes().rstrip(b"\0")
-    return MarianOptions(**parse_yaml(text, file.path, f"'{OPTIONS}' of {file.path}"))
+    return MarianOptions(**named_options(text, f"'{OPTIONS}' of {file.path}"))
 
 
-def parse_yaml(text: bytes, path: Path, name: str) -> dict[str, Any]:
+def named_options(text: bytes, name: str) -> dict[str, Any]:
     """Return the values by name in YAML; the name of the YAML is for error messages."""
-    import yaml
-
-    try:
-        options = yaml.safe_load(text)
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise load_error(path, error) from None
+    with one_line_error(_does_not_load(name)):
+        options = parse_yaml(text)
     if not isinstance(options, dict):
         raise ValueError(
             f"Marian: expected options by name as {name}, got {type(options).__name__}."

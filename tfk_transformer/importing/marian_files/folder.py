@@ -9,9 +9,9 @@ import re
 from pathlib import Path
 from typing import Any
 
-from tfk_transformer.config.small_files import MAX_CONFIG_BYTES, read_json_object, read_small_file
+from tfk_transformer.config.small_files import MAX_OPTIONS_BYTES, read_json_object, read_small_file
 from tfk_transformer.config.words import shorten
-from tfk_transformer.importing.marian_files.files import MAX_LENGTH, parse_yaml
+from tfk_transformer.importing.marian_files.files import MAX_LENGTH, named_options
 from tfk_transformer.importing.model_paths import BINARY, GZIP, NPZ, is_marian_file
 from tfk_transformer.text.languages import Languages, is_language
 
@@ -94,8 +94,8 @@ def find_vocab(path: Path) -> list[Path]:
 def decoder_options(model: Path) -> dict[str, Any]:
     """Return the options of Marian's decoder next to a model; {} if there are none."""
     paths = {path for pattern in DECODER_FILES for path in model.parent.glob(pattern)}
-    texts = {path: read_small_file(path, MAX_CONFIG_BYTES) for path in sorted(paths)}
-    options = [parse_yaml(text, path, str(path)) for path, text in texts.items()]
+    texts = {path: read_small_file(path, MAX_OPTIONS_BYTES) for path in sorted(paths)}
+    options = [named_options(text, str(path)) for path, text in texts.items()]
     # Of several files, the one that names the model is read.
     naming = [values for values in options if model.name in str(values.get("models"))]
     others = [values for values in options if "beam-size" in values and "models" not in values]
