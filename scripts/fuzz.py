@@ -21,6 +21,7 @@ from fuzz_kinds import KINDS, import_modules, make_folders
 
 # Limits: bytes of address space, seconds of processor time, and elapsed seconds.
 MEMORY, BUSY, HUNG = 12 * 2**30, 60, 600
+MOST = 2**20  # KiB of memory, in addition to that of the modules
 OPENED, FOUND, REFUSED = 0, 1, 3  # exit statuses
 
 
@@ -74,6 +75,7 @@ def main() -> None:
         valid = Path(temporary, "valid")
         _, status = os.waitpid(fork(make_folders, valid), 0)
         assert status == OPENED, "the valid files were not written"
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         until = time.monotonic() + options.seconds
         while running or jobs:
             if jobs and time.monotonic() > until:
@@ -83,8 +85,11 @@ def main() -> None:
                 copy = Path(temporary, f"{name}-{number}")
                 running[fork(attempt, name, number, valid, copy)] = job
             else:
-                child, status = os.wait()
+                child, status, usage = os.wait4(-1, 0)
                 name, number = running.pop(child)
+                if (used := usage.ru_maxrss - before) > MOST:
+                    print(f"{name} {number}: {used // 1024:,} MiB of memory", flush=True)
+                    status = FOUND << 8
                 copy = Path(temporary, f"{name}-{number}")
                 if os.WIFSIGNALED(status):
                     print(f"{name} {number}: {signal.strsignal(os.WTERMSIG(status))}", flush=True)

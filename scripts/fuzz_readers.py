@@ -14,8 +14,10 @@ import atheris
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 with atheris.instrument_imports(include=["tfk_transformer"]):
     from tfk_transformer.apps.cli.arguments import named_value
+    from tfk_transformer.config import array_files
     from tfk_transformer.config.search_settings import resolve_settings
-    from tfk_transformer.config.small_files import parse_json
+    from tfk_transformer.config.small_files import one_line_error, parse_json, parse_yaml
+    from tfk_transformer.data.labels import Labels
     from tfk_transformer.export.runtime.sessions import parse_metadata
     from tfk_transformer.models.registry import config_from_json
     from tfk_transformer.pipelines.text_classifier import _check_labels
@@ -36,7 +38,23 @@ def read_settings(content: bytes) -> None:
         resolve_settings({name: rule.get("default") for name, rule in rules.items()}, rules)
 
 
+def read_npz(_: bytes) -> None:
+    """Read the arrays of an archive. A border catches all errors: this finds what takes long."""
+    with one_line_error(".npz: "), array_files.open_archive(FILE) as archive:
+        for name in array_files.npz_headers(archive):
+            array_files.read_npz(archive, name)
+
+
+def read_options(content: bytes) -> None:
+    """Read YAML; see `read_npz`."""
+    with one_line_error("YAML: "):
+        parse_yaml(content)
+
+
 READERS = [
+    read_npz,
+    read_options,
+    Labels,
     config_from_json,
     read_settings,
     lambda _: read_shapes(FILE),

@@ -1,11 +1,15 @@
 """Mutations of files for scripts/fuzz.py: each takes the content and a source of randomness.
 
-The five formats make it longer than 60 lines.
+The nine formats make it longer than 60 lines.
 """
 
 import copy
+import io
 import json
 import random
+import re
+import warnings
+import zipfile
 from typing import Any
 
 VALUES: list[Any] = [
@@ -14,6 +18,26 @@ VALUES: list[Any] = [
     "", "x", "\0", "\ud800", "x" * 10**5, [], [1], {}, {"a": 1}, [[]] * 9,
 ]  # fmt: skip
 NAMES = ["self", "", "__class__", "max_length", "x" * 10**4, "\n", "é"]
+# Values in YAML and TOML.
+SCRAPS = [
+    "!!bool maybe", "!!int ''", "!!float x", "!!timestamp foo", "!!binary é", "!!set [1]", "!x y",
+    "&a [*a]", "{<<: &a {b: 1}, <<: *a}", "~", "- x", "0x" + "f" * 9000, "9" * 9000, ".inf",
+    "&a [1, 1, 1, 1, 1, 1, 1, 1]\n" + "\n".join(f"k{i}: &a [{'*a, ' * 9}*a]" for i in range(9)),
+    "[" * 9000, "{a: " * 900, '"', "a" * 9000, "1979-05-27", "[[a]]", "[a.b]", "[" + "a." * 9000,
+    "a." * 30000 + "a = 1", "{" + "a." * 30000 + "a = 1}", "'" + "." * 9000 + "'", "{a.b = 1}",
+]  # fmt: skip
+DTYPES = [
+    "|O", "|S2000000000", "<U1000000", "<U9", "<f8", "<f2", ">f4", "|i1", "|u1", "<i8", "|b1",
+    "<c16", "<M8[s]", "|V8", "x" * 99,
+]  # fmt: skip
+SHAPES = [
+    "()", "(0,)", "(3,)", "(1, 2, 3)", "(-1,)", "(-1, -3)", "(10000000000,)", "(x,)", "[" * 99,
+    "(99999999999999999999999, 0)", "(True,)", "(1.5,)", "(1,) * 99",
+]  # fmt: skip
+METHODS = [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA]
+# In a directory of a zip archive: the offsets and sizes of flags, method, sizes and start.
+FIELDS = [(8, 2), (10, 2), (16, 4), (20, 4), (24, 4), (28, 2), (42, 4)]
+NUMBERS = [0, 1, 8, 9, 12, 14, 93, 99, 2**16 - 1, 2**31 - 1, 2**32 - 1]
 TEXTS = [b"[" * 10**5, b"", b"null", b"5", b'"x"', b"[1]", b'{"a":' * 10**4]
 
 
@@ -82,7 +106,7 @@ def changed_message(message: Any, chance: random.Random) -> Any:
         change(value, chance)
         try:
             return json_format.ParseDict(value, type(message)(), ignore_unknown_fields=True)
-        except (json_format.ParseError, UnicodeError, OverflowError):
+        except (json_format.ParseError, UnicodeError, OverflowError, SystemError):
             pass  # the new value has another type
 
 
@@ -113,3 +137,82 @@ def mutated_tokenizer(content: bytes, chance: random.Random) -> bytes:
     from sentencepiece import sentencepiece_model_pb2
 
     return mutated_message(sentencepiece_model_pb2.ModelProto, content, chance)
+
+
+def mutated_options(text: bytes, chance: random.Random) -> bytes:
+    """Replace values in lines of YAML or TOML, or any bytes."""
+    if chance.random() < 0.3:
+        return mutated_bytes(text, chance)
+    lines = text.split(b"\n")
+    for _ in range(chance.choice([1, 1, 3])):
+        number = chance.randrange(len(lines))
+        (name,) = re.match(rb"([\w-]+\s*[:=]\s*)?", lines[number]).groups(b"")
+        lines[number] = chance.choice([name, name, b""]) + chance.choice(SCRAPS).encode()
+    return b"\n".join(lines)
+
+
+def mutated_npy(content: bytes, chance: random.Random) -> bytes:
+    """Write another header, which states another dtype and shape, or mutate any bytes."""
+    if chance.random() < 0.3:
+        return mutated_bytes(content, chance)
+    header = f"{{'descr': '{chance.choice(DTYPES)}', 'fortran_order': False, "
+    header += f"'shape': {chance.choice(SHAPES)}}}\n"
+    data = chance.choice([content[128:], b"", bytes(10**7)])
+    return b"\x93NUMPY\x01\0" + len(header).to_bytes(2, "little") + header.encode() + data
+
+
+def mutated_archive(content: bytes, chance: random.Random) -> bytes:
+    """Mutate a member of a zip archive, its compression, the directory, or any bytes."""
+    action = chance.random()
+    if action < 0.2:
+        return mutated_bytes(content, chance)
+    if action < 0.6:
+        return mutated_directory(content, chance)
+    with zipfile.ZipFile(io.BytesIO(content)) as archive:
+        members = {name: archive.read(name) for name in archive.namelist()}
+    name = chance.choice([*members])
+    mutate = mutated_npy if name.endswith(".npy") else mutated_bytes
+    changed = mutate(members[name], chance)
+    members[name] = chance.choice([changed, changed, changed, bytes(2**28)])
+    methods = {name: chance.choice(METHODS) for name in members} if action < 0.7 else {}
+    changed_archive = io.BytesIO()
+    with warnings.catch_warnings(), zipfile.ZipFile(changed_archive, "w") as archive:
+        warnings.simplefilter("ignore")  # of names that appear twice
+        for name, member in members.items():
+            archive.writestr(name, member, methods.get(name, zipfile.ZIP_DEFLATED))
+    return changed_archive.getvalue()
+
+
+def mutated_directory(content: bytes, chance: random.Random) -> bytes:
+    """Change flags, methods, sizes and starts of members in the directory of a zip archive."""
+    data = bytearray(content)
+    entries = [match.start() for match in re.finditer(b"PK\1\2", content)]
+    for _ in range(chance.choice([1, 1, 3])):
+        offset, size = chance.choice(FIELDS)
+        number = chance.choice(NUMBERS) % 256**size
+        for entry in chance.choice([entries, [chance.choice(entries)]]):
+            data[entry + offset : entry + offset + size] = number.to_bytes(size, "little")
+    return bytes(data)
+
+
+def mutated_pickle(content: bytes, chance: random.Random) -> bytes:
+    """Write another kind of tensor into a file of `torch.save`, or mutate the archive."""
+    import torch
+
+    if chance.random() < 0.6:
+        return mutated_archive(content, chance)
+    tensors = torch.load(io.BytesIO(content), weights_only=True)
+    name = chance.choice([*tensors])
+    tensor = tensors.pop(name)
+    kinds = [
+        torch.nn.Parameter, torch.Tensor.to_sparse, lambda t: t.to("meta"), torch.Tensor.half,
+        torch.Tensor.bool, lambda t: torch.nested.nested_tensor([t, t[:1]]), torch.Tensor.tolist,
+        lambda t: t.to(torch.complex64), lambda t: t.flatten()[:1].expand(10**5, 10**5),
+        lambda t: torch.quantize_per_tensor(t, 0.1, 0, torch.qint8), lambda t: {"a": t}, id,
+    ]  # fmt: skip
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of prototypes
+        tensors[chance.choice([name, name, name, 5, "x" * 10**5])] = chance.choice(kinds)(tensor)
+        changed = io.BytesIO()
+        torch.save(tensors, changed)
+    return changed.getvalue()
