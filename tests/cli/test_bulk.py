@@ -2,7 +2,6 @@
 refuses.
 """
 
-import contextvars
 import gzip
 import json
 import os
@@ -18,7 +17,6 @@ from pathlib import Path
 import pytest
 
 from tfk_transformer.apps.cli.terminal import pace
-from tfk_transformer.atomic_write import lock
 from tfk_transformer.formats.compression import compress, compression, open_decompressed
 from tfk_transformer.runtime_environment import install_line
 
@@ -214,21 +212,6 @@ def test_existing_output_is_kept(run, tmp_path, exported):
         "score", exported / "score.onnx", *files["score"], "--output", output, "--force"
     ) == (0, "", "")
     assert float(output.read_text()) < 0
-
-
-def test_output_of_running_command_is_refused(run, tmp_path):
-    output = tmp_path / "out.txt"
-    (tmp_path / "in.txt").write_text("one\n")
-    other, held = contextvars.Context(), lock(output)
-    other.run(held.__enter__)
-    for more in ([], ["--resume"], ["--force"]):
-        status, _, error = run(
-            "translate", SMALL, "--input", tmp_path / "in.txt", "--output", output, *more
-        )
-        assert status == 1
-        assert f"--output: expected a path that no other run is writing, got {output}" in error
-    other.run(held.__exit__, None, None, None)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["in.txt"]
 
 
 def test_dangling_link_is_kept(run, tmp_path):

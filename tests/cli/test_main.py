@@ -608,7 +608,7 @@ def test_stopped_training_resumes(recipe, tmp_path, stop):
         ),
         (
             ["export", "{tmp}/none", "--out", "{tmp}/new"],
-            "bundle: expected a folder that `train` wrote",
+            "bundle: expected a folder that `train` or `import` wrote",
         ),
         (
             ["inspect", "{tmp}/corrupt.onnx"],

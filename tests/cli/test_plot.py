@@ -163,7 +163,7 @@ def test_positions_and_model_plots(texts, bundle):
         ),
         (
             ["training", "{tmp}/folder.png", "--out", "{tmp}/x.png"],
-            "bundle: expected a folder that `train` wrote",
+            "bundle: expected a folder that `train` or `import` wrote",
         ),
         (
             ["schedule", "{tmp}/none.toml", "--out", "{tmp}/x.png"],

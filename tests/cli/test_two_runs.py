@@ -1,8 +1,9 @@
 """Outputs that another run is writing, or that exist: refused before any work."""
 
 import pytest
+from typer.testing import CliRunner
 
-from tfk_transformer.apps.cli.commands.plot import check_picture
+from tfk_transformer.apps.cli.main import app
 from tfk_transformer.atomic_write import open_locked
 from tfk_transformer.export.exporting import export
 from tfk_transformer.export.formats import check_out
@@ -12,6 +13,7 @@ from tfk_transformer.training.recipe import Recipe
 from tfk_transformer.training.trainer import train
 
 DATA = ("--data", "numbers:en-de", "--preset", "tiny")
+INPUT = "--input=model/notes.txt"
 RECIPE = Recipe(data="numbers:en-de", preset="tiny")
 MESSAGE = "expected a path that no other run is writing, got {}, which process 4711 is writing; "
 
@@ -39,12 +41,19 @@ def busy(tmp_path):
         ("import", "Helsinki-NLP/opus-mt-de-en", "--out"),
         ("trim", "model", "--keep-text", "model/config.json", "--out"),
         ("export", "model", "--out"),
+        ("translate", "model", INPUT, "--output"),
+        ("translate", "model", INPUT, "--resume", "--output"),
+        ("translate", "model", INPUT, "--force", "--output"),
+        ("translate-document", "model", "model/notes.txt", "--output"),
+        ("classify", "model", INPUT, "--output"),
+        ("score", "model", "--source=model/notes.txt", "--target=model/notes.txt", "--output"),
+        ("evaluate", "model", *DATA[:2], "--output"),
     ],
     ids=lambda arguments: arguments[0],
 )
 def test_second_command_is_refused(run, busy, monkeypatch, arguments):
     (busy.parent / "model").mkdir()
-    for name in ("config.json", "source.model"):
+    for name in ("config.json", "source.model", "notes.txt"):
         (busy.parent / "model" / name).write_text("{}")
     monkeypatch.chdir(busy.parent)
     status, out, error = run(*arguments, busy)
@@ -69,10 +78,14 @@ def test_second_function_call_is_refused(busy, write):
     assert [path.name for path in busy.parent.iterdir()] == [".busy.lock"]
 
 
+def draw(path):
+    raise CliRunner().invoke(app, ["plot", "positions", "--out", str(path)]).exception
+
+
 @pytest.mark.parametrize(
     "check",
     [
-        lambda path: check_picture(path, force=False),
+        draw,
         lambda path: check_out(path, "filepath", "file"),
         lambda path: check_work_folder(RECIPE, path, resume=True),
     ],
