@@ -31,7 +31,7 @@ T = TypeVar("T")
 THREADS = 8  # that prepare long texts, in addition to those of streams
 LONG = 5000  # characters or bytes of a request, whose preparation would hold up other requests
 # Seconds that a thread of Python code keeps others waiting: by default, and with such a thread.
-SWITCH_INTERVALS = (sys.getswitchinterval(), 0.001)
+SWITCH_INTERVALS = (sys.getswitchinterval(), 0.0001)
 NO_SCORE = -1e9  # of a missing hypothesis, as in exported files
 # The model's own limits are stricter: it refuses a setting when a batch or a stream begins.
 SETTING_RULES = setting_rules()
@@ -94,9 +94,8 @@ class ServedModel:
         for count in (1, settings.max_batch):
             self._run(default, ["a"] * count, [""] * count)
         self._threads = ThreadPoolExecutor(settings.max_streams + THREADS, "texts")
-        self._client_threads = usable_processors()
-        # Of these threads, by client.
-        self._turns: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
+        # Of these threads, by client and their maximum.
+        self._turns: WeakValueDictionary[tuple[str, int], asyncio.Semaphore] = WeakValueDictionary()
         self._preparing = 0  # texts
         self._running = 0  # of these threads
         self._batcher = Batcher(self._run, settings, self.state.batch_texts.observe)
@@ -172,10 +171,16 @@ class ServedModel:
             return function(body)
         return await self.answer(request, self.run(request, function, body))
 
-    async def run(self, request: Request, function: Callable[..., T], *arguments: Any) -> T:
-        """Run a function in a thread; a client has as many as there are processors at most."""
+    async def run(
+        self, request: Request, function: Callable[..., T], *arguments: Any, threads: int = 1
+    ) -> T:
+        """Run a function in a thread; a client has at most this number of threads for its kind.
+
+        One is enough for Python code, which runs on one processor at a time.
+        """
         loop = asyncio.get_running_loop()
-        turns = self._turns.setdefault(_client(request), asyncio.Semaphore(self._client_threads))
+        key = (_client(request), threads)
+        turns = self._turns.setdefault(key, asyncio.Semaphore(threads))
         await turns.acquire()
 
         def release() -> None:
@@ -278,8 +283,9 @@ class ServedModel:
         )
         try:
             # One `asyncio.timeout` for all parts would fail: several tasks await the parts.
-            steps = await asyncio.wait_for(self.run(request, stream), limit)
-            while part := await asyncio.wait_for(self.run(request, next_part), end - loop.time()):
+            run = functools.partial(self.run, request, threads=usable_processors())
+            steps = await asyncio.wait_for(run(stream), limit)
+            while part := await asyncio.wait_for(run(next_part), end - loop.time()):
                 yield part
         except ValueError as error:
             raise InvalidValue(str(error)) from None
