@@ -135,6 +135,7 @@ def test_honest_archives_are_read(tmp_path, save):
     arrays = {
         "weights": np.arange(35, dtype="float32").reshape(5, 7),
         "about": np.array("a text"),
+        "history": np.array(np.random.default_rng(1).bytes(550_000).hex()),  # of many epochs
         "none": np.zeros((0, 3), "int64"),
         "half": np.float16(1.5),
         "columns": np.asfortranarray(np.arange(6).reshape(2, 3)),

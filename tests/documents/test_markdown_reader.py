@@ -161,6 +161,7 @@ def test_definition_after_byte_order_mark_is_not_known_to_passages():
         "```python\none\n```\ntwo",
         "```{code-block} python\none\n```\ntwo",
         ":::{math}\none\n:::\ntwo",
+        ":::{note}\n> :::{code}\n> one\n> :::\n> two",
         "{{< code-toggle >}}\na: one\n\nb: one\n{{< /code-toggle >}}\ntwo",
         "<div>\none\n</div>\n\ntwo",
         "% one\n\ntwo",

@@ -6,7 +6,7 @@ import pytest
 from tfk_transformer.data.batches import JoinedBatches, Share, TokenBatches
 from tfk_transformer.datasets import Pair, Source, load
 from tfk_transformer.tokenizers.subword_tokenizer import SubwordTokenizer
-from tfk_transformer.training.data import CachedSource, DataCache
+from tfk_transformer.training.data import CachedSource, DataCache, read_digests
 from tfk_transformer.training.recipe import Recipe
 
 
@@ -164,7 +164,8 @@ def test_cached_source_refuses_texts(recipe, whole):
 
 
 def test_changed_texts_are_refused(recipe, whole, tmp_path):
-    DataCache(tmp_path / "cache", recipe).digests()  # without the texts
+    kept = DataCache(tmp_path / "cache", recipe).digests()  # without the texts
+    assert kept == read_digests(tmp_path / "cache")
     for side in "ab":
         (tmp_path / side).write_text("der Bär\n")
     message = "cache: expected the data that .*/cache was made with, got other texts for train and"

@@ -55,10 +55,12 @@ def _check_total(size: int, file_size: int) -> None:
 
 
 class _Directory(io.BufferedReader):
-    """A file of which no more than a directory is read at once."""
+    """A file of which no more than a directory is read at once, until its directory was read."""
+
+    is_open = False
 
     def read(self, size: int | None = -1, /) -> bytes:
-        if size is not None and size > MAX_DIRECTORY_BYTES:
+        if not self.is_open and size is not None and size > MAX_DIRECTORY_BYTES:
             raise ValueError(f"expected at most {MAX_MEMBERS:,} files, got more")
         return super().read(size)
 
@@ -71,6 +73,7 @@ def open_archive(path: Path) -> Iterator[zipfile.ZipFile]:
     the directory states, whose sum is checked here.
     """
     with _Directory(io.FileIO(path)) as file, zipfile.ZipFile(file) as archive:
+        file.is_open = True
         members = archive.infolist()
         if len(members) > MAX_MEMBERS:
             raise ValueError(f"expected at most {MAX_MEMBERS:,} files, got {len(members):,}")

@@ -91,7 +91,10 @@ class Source(ABC):
         """The names of the splits."""
 
     def digest(self, split: str) -> str:
-        """Return a hash of the files of a split; the name if it determines the pairs."""
+        """Return a hash of the files of a split; the name if it determines the pairs.
+
+        Without files, it is empty.
+        """
         return self.name
 
     @abstractmethod

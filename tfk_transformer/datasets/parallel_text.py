@@ -47,8 +47,9 @@ class ParallelText(Source):
         return order_splits(self._files)
 
     def digest(self, split: str) -> str:
-        """Return a hash of the files of a split."""
-        return content_digest(*self._files.get(split, ()))
+        """Return a hash of the files of a split; "" if there are none."""
+        files = [file for file in self._files.get(split, ()) if file.is_file()]
+        return content_digest(*files) if files else ""
 
     def _read(self, split: str) -> Iterator[Pair]:
         files = self._files[split]

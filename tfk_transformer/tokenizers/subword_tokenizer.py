@@ -130,7 +130,7 @@ class SubwordTokenizer:
         Pass both sides of a parallel corpus for a joint vocabulary.
 
         Args:
-            texts: sentences; the first two million are used.
+            texts: sentences; the first two million are used, or parts of long texts.
             vocab_size: number of pieces, including the special pieces. Small texts give fewer
                 pieces.
             model_type: "unigram" (arXiv:1804.10959), "bpe" (arXiv:1508.07909) or "char", which has
@@ -150,11 +150,11 @@ class SubwordTokenizer:
         first = next(texts, None)
         if first is None:
             raise ValueError("texts: expected sentences to learn a vocabulary from, got none.")
-        texts = itertools.islice(itertools.chain([first], texts), MAX_TRAINING_TEXTS)
+        parts = itertools.chain.from_iterable(map(_parts, itertools.chain([first], texts)))
         model = io.BytesIO()
         try:
             sentencepiece.SentencePieceTrainer.train(
-                sentence_iterator=itertools.chain.from_iterable(map(_parts, texts)),
+                sentence_iterator=itertools.islice(parts, MAX_TRAINING_TEXTS),
                 model_writer=model,
                 vocab_size=vocab_size,
                 model_type=model_type,

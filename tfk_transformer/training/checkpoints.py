@@ -73,8 +73,8 @@ class Checkpoints:
             if [headers[str(i)].shape for i in range(count)] != [tuple(v.shape) for v in variables]:
                 raise ValueError("expected the state of this model, got that of another")
             values = [read_npz(archive, str(i)) for i in range(count)]
-            for variable, value in zip(variables, values, strict=True):
-                variable.assign(value)
+        for variable, value in zip(variables, values, strict=True):
+            variable.assign(value)
         return about
 
     def update_snapshots(self, model: keras.Model, epoch: int, epochs: list[int]) -> None:

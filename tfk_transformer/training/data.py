@@ -178,9 +178,16 @@ def read_digests(folder: Path) -> Json:
 
 
 def check_digests(folder: Path, digests: Json, argument: str) -> None:
-    """Refuse data that differ from those from which a folder was made."""
+    """Refuse data that differ from those from which a folder was made.
+
+    Without a hash, the texts are gone, or an earlier version wrote the folder.
+    """
     earlier = read_digests(folder)
-    changed = [split for split in earlier if earlier[split] != digests.get(split)]
+    changed = [
+        split
+        for split in earlier
+        if earlier[split] and digests.get(split) and earlier[split] != digests[split]
+    ]
     if changed:
         raise ValueError(
             f"{argument}: expected the data that {folder} was made with, got other texts for "
@@ -310,14 +317,15 @@ class DataCache:
         specs = {"train": self.recipe.data, "validation": self.recipe.validation_data}
         folder = self.complete_folder
         cached = {} if folder is None else read_digests(folder)
-        digests: Json = {}
+        digests = {}
         for split, spec in specs.items():
             try:
-                digests[split] = datasets.load(spec or self.recipe.data).digest(split)
-            except (ValueError, ImportError):
+                digest = datasets.load(spec or self.recipe.data).digest(split)
+            except (ValueError, ImportError, OSError):
                 if folder is None:
                     raise
-                digests[split] = cached.get(split)
+                digest = ""
+            digests[split] = digest or cached.get(split, "")
         if folder is not None:
             check_digests(folder, digests, "cache")
         return digests

@@ -87,13 +87,13 @@ class _LockingCommand(HelpfulCommand):
 
 
 def lock_output(path: Path | None, option: str) -> None:
-    """Lock a file that the command will write, until it ends; pipes and devices are not locked.
+    """Lock a file or folder that the command will write, until it ends; no pipes and devices.
 
     Otherwise, a second command could replace the file that the first one has just finished.
     """
     from tfk_transformer.atomic_write import lock
 
-    if path is not None and (path.is_file() or not path.exists()):
+    if path is not None and (path.is_file() or path.is_dir() or not path.exists()):
         _locks.get().enter_context(lock(path, option))
 
 

@@ -170,9 +170,10 @@ def json_lines(values: Callable[[Line], dict[str, Any]]) -> Callable[[Line], lis
     return output_lines
 
 
-def check_output(output: Path | None, force: bool) -> None:
+def check_output(output: Path | None, force: bool, is_locked: bool = False) -> None:
     """Lock an output, and refuse one that exists, except a pipe or a device, before any work."""
-    lock_output(output, "--output")
+    if not is_locked:
+        lock_output(output, "--output")
     check_compression(output)
     if output is not None and output.is_dir():
         raise ValueError(f"output: expected a file, got the folder {output}; name a file in it.")

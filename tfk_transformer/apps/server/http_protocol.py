@@ -130,7 +130,8 @@ class LimitedProtocol(HttpToolsProtocol):
                 self._refuse(self._too_large())
         answered = self.cycle is None or self.cycle.response_complete
         # Uvicorn's own timer, of a connection without data, ends with any data.
-        if self._in_head or (answered and (received or self._in_body)):
+        # The rest of a head after waiting requests is not read yet.
+        if (self._in_head and not self.pipeline) or (answered and (received or self._in_body)):
             self._start_client_timer()
 
     # Called by the parser.

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import functools
 import sys
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, TypeVar, cast
@@ -94,9 +95,9 @@ class ServedModel:
         for count in (1, settings.max_batch):
             self._run(default, ["a"] * count, [""] * count)
         self._threads = ThreadPoolExecutor(settings.max_streams + THREADS, "texts")
-        # Of these threads, by client and their maximum.
-        self._turns: WeakValueDictionary[tuple[str, int], asyncio.Semaphore] = WeakValueDictionary()
-        self._preparing = 0  # texts
+        # Of these threads, by client and kind.
+        self._turns: WeakValueDictionary[tuple[str, str], asyncio.Semaphore] = WeakValueDictionary()
+        self._preparing: Counter[str] = Counter()  # texts, by client
         self._running = 0  # of these threads
         self._batcher = Batcher(self._run, settings, self.state.batch_texts.observe)
         self.state.queue_texts.set_function(lambda: self._batcher.queued)
@@ -151,19 +152,26 @@ class ServedModel:
             return await self.answer(request, self.submit(request, work, texts, target_texts))
         road = self.model.text_road(texts, target_texts, self.language)
         size = sum(map(len, texts))
-        with self.preparing(work, texts) if size > LONG else contextlib.nullcontext():
+        with self.preparing(request, work, texts) if size > LONG else contextlib.nullcontext():
             return await self.answer(request, self._drive(request, work, road, size))
 
     @contextlib.contextmanager
-    def preparing(self, work: Work, texts: Sequence[str]) -> Iterator[None]:
+    def preparing(self, request: Request, work: Work, texts: Sequence[str]) -> Iterator[None]:
         """Refuse texts that cost too much, or for which there is no room; see `check_load`."""
         cost = sum(text_costs(work, texts))
-        check_load(self.settings, cost, len(texts), self._preparing, "long texts")
-        self._preparing += len(texts)
+        client = _client(request)
+        waiting, content = self._preparing.total(), "long texts"
+        if client and 2 * waiting >= self.settings.max_queue:  # it leaves room for others
+            waiting += self._preparing[client]
+            content = "long texts (a client's own count twice)"
+        check_load(self.settings, cost, len(texts), waiting, content)
+        self._preparing[client] += len(texts)
         try:
             yield
         finally:
-            self._preparing -= len(texts)
+            self._preparing[client] -= len(texts)
+            if not self._preparing[client]:
+                del self._preparing[client]
 
     async def parse(self, request: Request, body: bytes, function: Callable[[bytes], T]) -> T:
         """Parse a body with a function; see `run`."""
@@ -172,14 +180,19 @@ class ServedModel:
         return await self.answer(request, self.run(request, function, body))
 
     async def run(
-        self, request: Request, function: Callable[..., T], *arguments: Any, threads: int = 1
+        self,
+        request: Request,
+        function: Callable[..., T],
+        *arguments: Any,
+        kind: str = "texts",
+        threads: int = 1,
     ) -> T:
         """Run a function in a thread; a client has at most this number of threads for its kind.
 
         One is enough for Python code, which runs on one processor at a time.
         """
         loop = asyncio.get_running_loop()
-        key = (_client(request), threads)
+        key = (_client(request), kind)
         turns = self._turns.setdefault(key, asyncio.Semaphore(threads))
         await turns.acquire()
 
@@ -192,11 +205,12 @@ class ServedModel:
                 loop.call_soon_threadsafe(release)
 
         self._count_running(1)
-        job = self._threads.submit(function, *arguments)
+        job: Future[T] | None = None
         try:
+            job = self._threads.submit(function, *arguments)
             return await asyncio.wrap_future(job)
         finally:
-            if job.done():
+            if job is None or job.done():  # None: the system has no thread left
                 release()
             else:  # the request is canceled, and its thread ends later
                 job.add_done_callback(end)
@@ -233,7 +247,7 @@ class ServedModel:
         """Return the result of `work`; refuse with 504 if it is late. See `while_connected`."""
         limit = self.settings.timeout
         try:
-            async with asyncio.timeout(limit):
+            async with asyncio.timeout_at(self._end(request)):
                 return await while_connected(request, work)
         except TimeoutError:
             raise HTTPException(
@@ -242,6 +256,12 @@ class ServedModel:
                 "texts, or try again later.",
                 {"Retry-After": "5"},
             ) from None
+
+    def _end(self, request: Request) -> float:
+        """Return the time of the event loop when the answer is late, from the first call on."""
+        now = asyncio.get_running_loop().time()
+        end: float = request.scope.setdefault("end", now + self.settings.timeout)
+        return end
 
     async def results(
         self, request: Request, work: Work, texts: Sequence[str], target_texts: Sequence[str] = ()
@@ -267,7 +287,7 @@ class ServedModel:
         """
         loop = asyncio.get_running_loop()
         limit = self.settings.timeout
-        end = loop.time() + limit
+        end = self._end(request)
         ended = False
         steps: Iterator[str] = iter(())
 
@@ -283,8 +303,9 @@ class ServedModel:
         )
         try:
             # One `asyncio.timeout` for all parts would fail: several tasks await the parts.
-            run = functools.partial(self.run, request, threads=usable_processors())
-            steps = await asyncio.wait_for(run(stream), limit)
+            threads = min(usable_processors(), self.settings.max_streams)
+            run = functools.partial(self.run, request, kind="streams", threads=threads)
+            steps = await asyncio.wait_for(run(stream), end - loop.time())
             while part := await asyncio.wait_for(run(next_part), end - loop.time()):
                 yield part
         except ValueError as error:

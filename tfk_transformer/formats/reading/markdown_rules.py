@@ -154,20 +154,22 @@ def directive(state: StateBlock, start: int, end: int, silent: bool) -> bool:
 
 def _closing_line(state: StateBlock, pattern: str, start: int, end: int) -> tuple[int, bool]:
     """Return the first line that matches, and True; or the end of the block, and False."""
-    # By pattern and indent, the end of a block that has no such line from a line on. Otherwise many
-    # lines would search the same lines.
+    # By pattern, indent and depth of quotation, in which lines read otherwise, the end of a block
+    # that has no such line from a line on. Otherwise many lines would search the same lines.
     unclosed = state.env.setdefault("unclosed", {})
-    first, last = unclosed.get((pattern, state.blkIndent, end), (end, end))
+    mark = state.bMarks[start]
+    quotes = state.src.count(">", state.src.rfind("\n", 0, mark) + 1, mark)
+    key = (pattern, state.blkIndent, quotes, end)
+    first, last = unclosed.get(key, (end, end))
     if first <= start < last:
         return last, False
-    limit = end
-    for line in range(start, limit):
+    for line in range(start, end):
         if not state.isEmpty(line) and state.sCount[line] < state.blkIndent:
             end = line
             break
         if re.fullmatch(pattern, line_text(state, line)):
             return line, True
-    unclosed[pattern, state.blkIndent, limit] = (start, end)
+    unclosed[key] = (start, end)
     return end, False
 
 

@@ -12,6 +12,7 @@ import typer
 
 from tfk_transformer.apps.cli import arguments, processing
 from tfk_transformer.apps.cli.arguments import INPUT, OUTPUT, SEARCH, option
+from tfk_transformer.apps.cli.main import lock_output
 from tfk_transformer.apps.cli.terminal import print_line
 from tfk_transformer.atomic_write import atomic_write
 from tfk_transformer.config.words import escape_controls
@@ -78,8 +79,11 @@ def translate_document_command(
     settings = arguments.search_settings(setting, beam_size)
     terms = arguments.glossary_argument(glossary)
     outputs = _outputs(files, output, as_json)
+    in_folder = len(outputs) > 1
+    if in_folder:  # one lock: those of the files would keep as many files open
+        lock_output(output, "--output")
     for path in outputs:
-        processing.check_output(path, force)
+        processing.check_output(path, force, is_locked=in_folder)
     arguments.check_settings(model, settings)
     documents = [_read_document(file, format) for file in files]
     translator = arguments.open_translator(model)

@@ -247,7 +247,7 @@ class _HtmlTranslator:
         self._served.check(texts)
         try:
             # The markup counts too: the sentences are submitted in several parts.
-            with self._served.preparing(self._served.work({}), texts):
+            with self._served.preparing(request, self._served.work({}), texts):
                 return await self._served.answer(request, self._translate_all(request, texts))
         except ImportError:  # its message may contain a path of the server
             raise InvalidValue(
