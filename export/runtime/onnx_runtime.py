@@ -143,7 +143,7 @@ class OnnxRuntime:
         if self.reader in ("OnnxTranslator", "OnnxStreamer"):
             names |= set(FILES)
         if self.metadata.get("profile") == "int8":
-            names.discard("generate")
+            names.discard("generate")  # has float32 weights: `require` refuses it
         for name in names:
             if self._path(name).is_file():
                 for workload in workloads.get(name, [ONE_BATCH]):

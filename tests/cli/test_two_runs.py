@@ -45,6 +45,7 @@ def busy(tmp_path):
         ("translate", "model", INPUT, "--resume", "--output"),
         ("translate", "model", INPUT, "--force", "--output"),
         ("translate-document", "model", "model/notes.txt", "--output"),
+        ("translate-document", "model", "model/notes.txt", "model/config.json", "--output"),
         ("classify", "model", INPUT, "--output"),
         ("score", "model", "--source=model/notes.txt", "--target=model/notes.txt", "--output"),
         ("evaluate", "model", *DATA[:2], "--output"),

@@ -11,7 +11,7 @@ from typing import Any
 import keras
 
 from tfk_transformer import datasets
-from tfk_transformer.atomic_write import atomic_write, lock
+from tfk_transformer.atomic_write import lock, replace_text
 from tfk_transformer.config.small_files import read_json_object
 from tfk_transformer.data.batches import JoinedBatches, TokenBatches
 from tfk_transformer.data.labels import LabelledBatches, Labels
@@ -63,8 +63,7 @@ class TrainingData:
         with self._cache.locked() if team.leads else contextlib.nullcontext():
             source = self._cache.source(recipe.data)
             self.digests = self._cache.digests() if team.leads else {}
-            if team.leads:
-                check_digests(work, self.digests, "resume")
+            check_digests(work, self.digests, "resume")
             if start:
                 self._cache.check_tokenizers(start.tokenizers)
             self.tokenizers = start.tokenizers if start else self._shared_tokenizers(source, work)
@@ -197,8 +196,7 @@ def check_digests(folder: Path, digests: Json, argument: str) -> None:
 
 def save_digests(folder: Path, digests: Json) -> None:
     """Write the hashes of the data into a folder, for `check_digests`."""
-    with atomic_write(folder / DIGESTS) as new:
-        new.write_text(json.dumps(digests, indent=2) + "\n", encoding="utf-8")
+    replace_text(folder / DIGESTS, json.dumps(digests, indent=2) + "\n")
 
 
 def _learn_tokenizers(recipe: Recipe, source: Source) -> Tokenizers:
