@@ -1,6 +1,7 @@
 """Characters that a vocabulary lacks: kept out of the search, and put back into the translation."""
 
 import bisect
+import functools
 import itertools
 import re
 import unicodedata
@@ -30,6 +31,7 @@ WORD = re.compile(r"\S+")
 # Unicode's stream-safe format has at most 30 marks in a row. The time to normalize a run grows with
 # its square.
 MAX_NORMALIZED = 32
+MAX_CACHED = 4096  # characters of a text that are looked up in tables of Unicode only once
 
 
 class Unit(NamedTuple):
@@ -151,19 +153,26 @@ def _lacking_spans(
 ) -> list[tuple[int, int]]:
     """Return the spans of a text that a vocabulary cannot represent."""
     spans: list[tuple[int, int]] = []
+
+    @functools.cache
+    def lacks(cluster: str) -> tuple[bool, bool]:
+        """Return whether a cluster lacks, and whether the word that contains it then lacks."""
+        composed = unicodedata.normalize("NFC", cluster[:MAX_NORMALIZED]) + cluster[MAX_NORMALIZED:]
+        is_lacking = not all(
+            c in characters or c in exempt or unicodedata.category(c) in IGNORED_CATEGORIES
+            for c in composed
+        )
+        return is_lacking, any(is_lexical(c) and not is_unspaced(c) for c in composed)
+
     # Each character is in one span with the characters that belong to it.
     joined = [unicodedata.category(character) in JOINED_CATEGORIES for character in text[1:]]
     starts = [0, *(n for n, is_joined in enumerate(joined, 1) if not is_joined)]
     for start, end in itertools.pairwise([*starts, len(text)]):
-        cluster = text[start:end]
-        composed = unicodedata.normalize("NFC", cluster[:MAX_NORMALIZED]) + cluster[MAX_NORMALIZED:]
-        if all(
-            c in characters or c in exempt or unicodedata.category(c) in IGNORED_CATEGORIES
-            for c in composed
-        ):
+        is_lacking, is_in_word = lacks(text[start:end])
+        if not is_lacking:
             continue
         # A word that contains a letter is taken out as a whole, except in a script without blanks.
-        if any(is_lexical(c) and not is_unspaced(c) for c in composed):
+        if is_in_word:
             done = spans[-1][1] if spans else 0
             while start > done and _is_word_character(text[start - 1]):
                 start -= 1
@@ -176,6 +185,7 @@ def _lacking_spans(
     return spans
 
 
+@functools.lru_cache(MAX_CACHED)
 def _is_word_character(character: str) -> bool:
     """Return whether a character is part of a word that blanks separate from other words."""
     return unicodedata.category(character)[0] in "LMN" and not is_unspaced(character)

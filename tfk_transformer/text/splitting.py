@@ -1,5 +1,6 @@
 """Split texts into sentences, and sentences that are too long for a model into parts."""
 
+import bisect
 import itertools
 import re
 import unicodedata
@@ -106,7 +107,9 @@ def cut_in_two(text: str, uncut: Container[int] = ()) -> int | None:
     ):
         positions = [position for position in ends if position in inner and position not in uncut]
         if positions:
-            return min(positions, key=lambda position: abs(2 * position - len(text)))
+            after = bisect.bisect(positions, len(text) / 2)
+            middle = positions[max(after - 1, 0) : after + 1]
+            return min(middle, key=lambda position: abs(2 * position - len(text)))
     return None
 
 

@@ -13,6 +13,7 @@ from tfk_transformer.text.outcome import Outcome
 # The cost of a batch is at most `max_batch` times this cost: a beam size of 4 and 32 tokens. With
 # larger beams or longer texts, a batch has fewer texts.
 COST_PER_TEXT = 4 * 32
+JUST_ENDED = 0.01  # seconds after a batch
 
 # (work, texts, prefixes or targets) -> the outcome of each text.
 Run: TypeAlias = Callable[[Work, Sequence[str], Sequence[str]], Sequence[Outcome[Any]]]
@@ -45,6 +46,7 @@ class Batcher:
         self._stopping = False
         self._expected = settings.max_batch  # the number of requests that the next batch waits for
         self._last_end = 0.0  # of a batch
+        self._running = 0  # batches
         self._threads = [
             threading.Thread(target=self._run_batches, name=f"batches-{number}", daemon=True)
             for number in range(settings.workers)
@@ -56,6 +58,12 @@ class Batcher:
     def queued(self) -> int:
         """The number of texts that wait."""
         return self._queue.texts
+
+    @property
+    def busy(self) -> bool:
+        """Whether a batch waits, runs or has just ended: its clients may send again at once."""
+        just_ended = time.monotonic() < self._last_end + JUST_ENDED
+        return bool(self._running or self.queued or just_ended)
 
     async def submit(
         self, work: Work, texts: Sequence[str], target_texts: Sequence[str], client: str = ""
@@ -104,6 +112,7 @@ class Batcher:
                 expected = len(requests | self._queue.requests.keys())
                 self._expected = min(self._settings.max_batch, expected)
                 self._last_end = time.monotonic()
+                self._running -= 1
             complete = []
             with self._outcome_lock:
                 for (request, index), outcome in zip(batch, outcomes, strict=True):
@@ -132,6 +141,7 @@ class Batcher:
                     self._condition.wait(wait)
                     continue
                 batch = queue.take(max_batch, max_batch * COST_PER_TEXT)
+                self._running += 1
                 if queue.requests:
                     self._condition.notify()  # for another thread to run the remaining texts
                 return batch

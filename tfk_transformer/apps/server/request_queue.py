@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any, Literal, NamedTuple
 
@@ -97,9 +97,9 @@ class RequestQueue:
       least cost, divided by the number of requests of equal work, which can share a batch
     - for the third batch: the request that arrived first
 
-    A batch has one text of each request of equal work. While texts of other work wait, its further
-    texts cost no more than these. Thus the batches of an expensive request are short, and the
-    others wait at most about twice as long as without it.
+    A batch has one text of each client with equal work. While texts of other work wait or have just
+    run, its further texts cost no more than these. Thus the batches of an expensive client are
+    short, and the others wait at most about twice as long as without it.
     """
 
     def __init__(self) -> None:
@@ -108,6 +108,7 @@ class RequestQueue:
         self._by_work: dict[Work, dict[QueuedRequest, None]] = {}
         self._client_costs: Counter[str] = Counter()  # of all texts of the waiting requests
         self._batches = 0
+        self._last_works: deque[Work] = deque(maxlen=OLDEST_EVERY)
 
     def add(self, request: QueuedRequest) -> None:
         """Add a request."""
@@ -142,8 +143,11 @@ class RequestQueue:
             requests = self._cheapest_requests()
         other_cost = sum(request.cost_waiting for request in self.requests)
         other_cost -= sum(request.cost_waiting for request in requests)
+        self._last_works.append(requests[0].work)
+        # The clients of the last batches may send again while this one runs.
+        is_alone = not other_cost and len(set(self._last_works)) == 1
         # Very short batches of cheap texts would waste time.
-        further_cost = max(other_cost, max_cost // 8) if other_cost else max_cost
+        further_cost = max_cost if is_alone else max(other_cost, max_cost // 8)
         batch = list(_first_texts(requests, max_texts, max_cost, further_cost))
         for request, index in batch:
             request.cost_waiting -= request.costs[index]
@@ -172,15 +176,17 @@ def _first_texts(
 ) -> Iterator[tuple[QueuedRequest, int]]:
     """Yield the request and the index of each text of a batch, which has at least one text."""
     count = 0
+    clients: set[str] = set()
     for request in requests:
         for index in range(request.taken, len(request.texts)):
             cost = request.costs[index]
             if count and (count == max_texts or cost > max_cost):
                 return
-            if index > request.taken:
+            if request.client in clients:
                 if cost > further_cost:
                     break
                 further_cost -= cost
+            clients.add(request.client)
             count += 1
             max_cost -= cost
             yield request, index

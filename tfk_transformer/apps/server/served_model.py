@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import functools
 import sys
+import time
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -13,26 +14,28 @@ from weakref import WeakValueDictionary
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 
-from tfk_transformer.apps.server.batcher import Batcher
+from tfk_transformer.apps.server.batcher import JUST_ENDED, Batcher
 from tfk_transformer.apps.server.bodies import InvalidValue, check_maximum
 from tfk_transformer.apps.server.monitoring import ServerState
 from tfk_transformer.apps.server.request_queue import Work, check_load, text_costs
 from tfk_transformer.apps.server.settings import ServerSettings
+from tfk_transformer.apps.server.text_process import TextProcess
 from tfk_transformer.config.search_settings import own_defaults, resolve_settings, setting_rules
 from tfk_transformer.inference.base_classifier import BaseClassifier
 from tfk_transformer.inference.base_translator import BaseTranslator
-from tfk_transformer.inference.conveyor import translate_sentences
+from tfk_transformer.inference.conveyor import text_road, translate_sentences
 from tfk_transformer.runtime_environment import usable_processors
 from tfk_transformer.text.calibration import Calibration
 from tfk_transformer.text.languages import Languages, language_or_english, short_code
 from tfk_transformer.text.outcome import Outcome, Refused, TextError, check_texts
-from tfk_transformer.text.road import Road, Sentences, advance
+from tfk_transformer.text.road import Outcomes, Road, Sentences, advance
 
 T = TypeVar("T")
 THREADS = 8  # that prepare long texts, in addition to those of streams
 LONG = 5000  # characters or bytes of a request, whose preparation would hold up other requests
 # Seconds that a thread of Python code keeps others waiting: by default, and with such a thread.
 SWITCH_INTERVALS = (sys.getswitchinterval(), 0.0001)
+WAITING = 4  # times the processor time of the last step, at most: a stream gives way to batches
 NO_SCORE = -1e9  # of a missing hypothesis, as in exported files
 # The model's own limits are stricter: it refuses a setting when a batch or a stream begins.
 SETTING_RULES = setting_rules()
@@ -94,6 +97,7 @@ class ServedModel:
             raise ValueError(refusal.detail) from None
         for count in (1, settings.max_batch):
             self._run(default, ["a"] * count, [""] * count)
+        self._long_texts = TextProcess()
         self._threads = ThreadPoolExecutor(settings.max_streams + THREADS, "texts")
         # Of these threads, by client and kind.
         self._turns: WeakValueDictionary[tuple[str, str], asyncio.Semaphore] = WeakValueDictionary()
@@ -150,10 +154,19 @@ class ServedModel:
         target_texts = target_texts or [""] * len(texts)
         if work.task != "sentences":
             return await self.answer(request, self.submit(request, work, texts, target_texts))
-        road = self.model.text_road(texts, target_texts, self.language)
-        size = sum(map(len, texts))
-        with self.preparing(request, work, texts) if size > LONG else contextlib.nullcontext():
-            return await self.answer(request, self._drive(request, work, road, size))
+
+        async def submit(sentences: Sentences) -> list[Outcome[Any]]:
+            count, maximum = len(sentences.texts), self.settings.max_queue
+            check_maximum("texts", count, maximum, "send several requests", " sentences")
+            return await self.submit(request, work, sentences.texts, sentences.prefixes)
+
+        make = functools.partial(
+            text_road, texts, target_texts, self.language, self.model.max_length
+        )
+        if sum(map(len, texts)) <= LONG:
+            return await self.answer(request, _drive(make(), submit))
+        with self.preparing(request, work, texts):
+            return await self.answer(request, self.drive_long(request, make, submit))
 
     @contextlib.contextmanager
     def preparing(self, request: Request, work: Work, texts: Sequence[str]) -> Iterator[None]:
@@ -219,19 +232,23 @@ class ServedModel:
         self._running += change
         sys.setswitchinterval(SWITCH_INTERVALS[self._running > 0])
 
-    async def _drive(self, request: Request, work: Work, road: Road[T], size: int) -> T:
-        """Run the sentences of a road in the batches of all requests, and return its result.
+    async def drive_long(
+        self,
+        request: Request,
+        make: Callable[[], Road[T]],
+        answer: Callable[[Sentences], Awaitable[Outcomes]],
+    ) -> T:
+        """Drive the road that a function makes, as `road.drive` does, in the process of long texts.
 
-        `size` is the number of characters of its texts.
+        If this process ends, the request is refused with 503.
         """
-        run = functools.partial(self.run, request) if size > LONG else _run_here
-        sentences, result = await run(advance, road, None)
-        if sentences is not None:
-            count, maximum = len(sentences.texts), self.settings.max_queue
-            check_maximum("texts", count, maximum, "send several requests", " sentences")
-        while sentences is not None:
-            outcomes = await self.submit(request, work, sentences.texts, sentences.prefixes)
-            sentences, result = await run(advance, road, outcomes)
+        run = functools.partial(self.run, request, self._long_texts.road(make))
+        try:
+            sentences, result = await run(None)
+            while sentences is not None:
+                sentences, result = await run(await answer(sentences))
+        except ConnectionError as error:
+            raise HTTPException(503, f"texts: {error}; try again.", {"Retry-After": "1"}) from None
         return cast(T, result)
 
     async def submit(
@@ -305,7 +322,7 @@ class ServedModel:
             # One `asyncio.timeout` for all parts would fail: several tasks await the parts.
             threads = min(usable_processors(), self.settings.max_streams)
             run = functools.partial(self.run, request, kind="streams", threads=threads)
-            steps = await asyncio.wait_for(run(stream), end - loop.time())
+            steps = self._give_way(await asyncio.wait_for(run(stream), end - loop.time()))
             while part := await asyncio.wait_for(run(next_part), end - loop.time()):
                 yield part
         except ValueError as error:
@@ -319,6 +336,20 @@ class ServedModel:
             ) from None
         finally:
             ended = True
+
+    def _give_way(self, steps: Iterator[str]) -> Iterator[str]:
+        """Yield the steps of a stream; before each, wait while batches run, see `WAITING`."""
+        seconds = 0.0
+        while True:
+            end = time.monotonic() + WAITING * seconds
+            while self._batcher.busy and (rest := end - time.monotonic()) > 0:
+                time.sleep(min(rest, JUST_ENDED))
+            begin = time.thread_time()
+            step = next(steps, None)
+            if step is None:
+                return
+            seconds = time.thread_time() - begin
+            yield step
 
     def check(self, texts: Sequence[str]) -> None:
         """Refuse too many texts, texts that are too long, and invalid texts with 422."""
@@ -335,11 +366,16 @@ class ServedModel:
     def stop(self) -> None:
         """Run the waiting texts, and end the threads."""
         self._batcher.stop()
+        self._long_texts.stop()
         self._threads.shutdown(cancel_futures=True)
 
 
-async def _run_here(function: Callable[..., T], *arguments: Any) -> T:
-    return function(*arguments)
+async def _drive(road: Road[T], answer: Callable[[Sentences], Awaitable[Outcomes]]) -> T:
+    """Drive a road as `road.drive` does, with answers that take time."""
+    sentences, result = advance(road, None)
+    while sentences is not None:
+        sentences, result = advance(road, await answer(sentences))
+    return cast(T, result)
 
 
 def _client(request: Request) -> str:

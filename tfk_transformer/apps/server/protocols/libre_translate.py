@@ -7,7 +7,7 @@ import functools
 import urllib.parse
 from collections.abc import Sequence
 from email.message import Message
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -29,10 +29,11 @@ from tfk_transformer.apps.server.served_model import ServedModel
 from tfk_transformer.apps.server.settings import ServerSettings
 from tfk_transformer.config.search_settings import SearchSettings
 from tfk_transformer.config.words import shorten
+from tfk_transformer.inference.conveyor import document_road
 from tfk_transformer.text.languages import Languages
 from tfk_transformer.text.outcome import Outcome
-from tfk_transformer.text.results import DocumentTranslation, Translation
-from tfk_transformer.text.road import Sentences, advance
+from tfk_transformer.text.results import Translation
+from tfk_transformer.text.road import Sentences
 
 UNKNOWN = "und"  # ISO 639-2: undetermined
 URL_ENCODED, MULTIPART = "application/x-www-form-urlencoded", "multipart/form-data"
@@ -236,7 +237,7 @@ def _multipart_fields(body: bytes, boundary: str) -> dict[str, list[str]]:
 
 
 class _HtmlTranslator:
-    """Translates HTML for all requests: threads parse it, and its sentences run in batches."""
+    """Translates HTML: another process parses it, and its sentences run in the batches of all."""
 
     def __init__(self, served: ServedModel) -> None:
         self._served = served
@@ -267,15 +268,12 @@ class _HtmlTranslator:
                 task.cancel()  # if another text failed
 
     async def _translate(self, request: Request, text: str, limit: asyncio.Semaphore) -> str:
-        """Drive the road of a document: its steps run in threads, its sentences in batches."""
-        run = functools.partial(self._served.run, request)
-        road = self._served.model.document_road(text, "html", language=self._served.language)
+        make = functools.partial(
+            document_road, text, "html", self._served.language, self._served.model.max_length
+        )
         async with limit:
-            sentences, result = await run(advance, road, None)
-            while sentences is not None:
-                outcomes = await self._outcomes(request, sentences)
-                sentences, result = await run(advance, road, outcomes)
-        return cast(DocumentTranslation, result).text
+            outcomes = functools.partial(self._outcomes, request)
+            return (await self._served.drive_long(request, make, outcomes)).text
 
     async def _outcomes(self, request: Request, sentences: Sentences) -> list[Outcome[Translation]]:
         settings = dict(self._served.work({}).settings)
