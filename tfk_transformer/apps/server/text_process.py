@@ -23,7 +23,7 @@ from tfk_transformer.text.road import Outcomes, Road, Sentences, advance
 
 T = TypeVar("T")
 Step: TypeAlias = Callable[[Outcomes | None], tuple[Sentences | None, T | None]]  # see `advance`
-NICENESS = 10  # about a tenth of a processor, while the server uses all of them
+NICENESS = 5  # about a quarter of a processor, while the server uses all of them
 THREADS = 8  # share the process, so that no text waits for the end of a longer one
 LOST = "the process that splits long texts has ended"
 
