@@ -1,8 +1,9 @@
 """The kinds of files of scripts/fuzz.py: valid files, how to mutate them, and how to read them.
 
-The 21 kinds make it longer than 60 lines.
+The 22 kinds make it longer than 60 lines.
 """
 
+import gzip
 import importlib
 import importlib.util
 import json
@@ -27,6 +28,7 @@ IMPORTED = [
 ]
 HAS_TORCH = importlib.util.find_spec("torch") is not None
 DECODER = "model.npz.decoder.yml"
+TEXTS = "texts/texts.txt.gz"
 STATE_SHAPE = (3, 5)
 CACHED = "the fuzzed pairs"
 SEARCH = {"beam_size": 2, "max_length": 4}
@@ -69,6 +71,8 @@ def make_folders(folder: Path) -> None:
 
         tensors = safetensors.torch.load_file(folder / "marian" / "model.safetensors")
         torch.save(tensors, folder / "pickle" / "pytorch_model.bin")
+    (folder / "texts").mkdir()
+    (folder / TEXTS).write_bytes(gzip.compress("ein Hund\n\nfünf\r\n".encode(), mtime=0))
     (folder / "state").mkdir()
     about = np.array(json.dumps({"rows": [{"loss": 1.5}], "seconds": 2.5}))
     np.savez(folder / "state" / "state.npz", **{"0": np.zeros(STATE_SHAPE, "f4"), "about": about})
@@ -157,6 +161,18 @@ def use_cache(folder: Path) -> None:
     report.lines()
 
 
+def use_texts(folder: Path) -> None:
+    """Read lines as the text commands and as training do."""
+    from tfk_transformer.datasets import load
+    from tfk_transformer.formats.lines import LineReader, Texts
+
+    file = folder / Path(TEXTS).name
+    for _ in LineReader(file, Texts()):
+        pass
+    for _ in load(f"files:{file},{file}").pairs("train"):
+        pass
+
+
 class Kind(NamedTuple):
     """A kind of file: its path below `make_folders`, how to mutate it, and how to read a folder."""
 
@@ -182,6 +198,7 @@ KINDS = {
     "import argos": Kind("argos/a.argosmodel", to.mutated_archive, use_import),
     "import binary": Kind("binary/model.bin", to.mutated_bytes, use_import),
     "saved model": Kind("saved_model/saved_model.pb", to.mutated_bytes, use_saved_model),
+    "texts": Kind(TEXTS, to.mutated_gzip, use_texts),
     "state": Kind("state/state.npz", to.mutated_archive, use_state),
     "cache": Kind("cache/cache.json", to.mutated_json, use_cache),
     "cache ids": Kind("cache/00000.0.ids.npy", to.mutated_npy, use_cache),

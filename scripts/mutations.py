@@ -1,9 +1,10 @@
 """Mutations of files for scripts/fuzz.py: each takes the content and a source of randomness.
 
-The nine formats make it longer than 60 lines.
+The ten formats make it longer than 60 lines.
 """
 
 import copy
+import gzip
 import io
 import json
 import random
@@ -193,6 +194,14 @@ def mutated_directory(content: bytes, chance: random.Random) -> bytes:
         for entry in chance.choice([entries, [chance.choice(entries)]]):
             data[entry + offset : entry + offset + size] = number.to_bytes(size, "little")
     return bytes(data)
+
+
+def mutated_gzip(content: bytes, chance: random.Random) -> bytes:
+    """Compress mutated lines, or an endless line, or mutate the compressed bytes."""
+    if chance.random() < 0.3:
+        return mutated_bytes(content, chance)
+    changed = mutated_bytes(gzip.decompress(content), chance)
+    return gzip.compress(chance.choice([changed, changed, changed, bytes(2**28)]), 1, mtime=0)
 
 
 def mutated_pickle(content: bytes, chance: random.Random) -> bytes:

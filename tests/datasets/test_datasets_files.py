@@ -195,6 +195,16 @@ def test_gzip_checksum_is_verified(files):
         source.pairs("train")
 
 
+def test_endless_line_is_refused(files):
+    endless = gzip.compress(bytes(2**24 + 1))
+    source = files(endless, b"one\n", source_name="de.gz")
+    with pytest.raises(
+        ValueError,
+        match=r"de\.gz:1: expected a line of at most 16,777,216 bytes, got a longer one;",
+    ):
+        source.pairs("train")
+
+
 def test_source_checks_files_once(files, tmp_path):
     source = files(b"eins\nzwei\n", b"one\ntwo\n")
     assert len(texts(source)) == 2

@@ -2,9 +2,13 @@
 
 import gzip
 import json
+import tracemalloc
 
 import pytest
 
+from tfk_transformer.apps.cli import processing
+from tfk_transformer.apps.cli.arguments import BadLines
+from tfk_transformer.formats import compression
 from tfk_transformer.formats.compression import (
     compress,
     count_lines,
@@ -58,6 +62,43 @@ def test_cut_compressed_file_is_refused(tmp_path, name):
             ValueError, match=f"{name}: expected a complete .* file, got a corrupt or truncated one"
         ):
             list(LineReader(path, Texts()))
+
+
+@pytest.mark.parametrize("name", ["a.txt", "a.gz", "a.zst"])
+def test_endless_line_is_refused(tmp_path, name):
+    path = tmp_path / name
+    part = compress(bytes(2**25), _kind(path))
+    path.write_bytes(compress(b"one\n", _kind(path)) + part * 4)
+    del part
+    tracemalloc.start()
+    lines = iter(LineReader(path, Texts()))
+    assert next(lines).texts == ("one",)
+    with pytest.raises(
+        ValueError, match=rf"{name}:2: expected a line of at most 16,777,216 bytes, got a longer"
+    ):
+        next(lines)
+    with pytest.raises(ValueError, match=f"{name}:2: expected a line of at most"):
+        count_lines(path)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 4 * compression.MAX_LINE_BYTES
+
+
+def test_longest_line_includes_its_end(tmp_path, monkeypatch):
+    monkeypatch.setattr(compression, "MAX_LINE_BYTES", 4)
+    (tmp_path / "a").write_bytes(b"one\nfour")
+    assert [line.texts[0] for line in LineReader(tmp_path / "a", Texts())] == ["one", "four"]
+    (tmp_path / "a").write_bytes(b"one\nfour\n")
+    with pytest.raises(ValueError, match="a:2: expected a line of at most 4 bytes"):
+        list(LineReader(tmp_path / "a", Texts()))
+
+
+def test_chunks_of_long_lines_are_short(tmp_path, monkeypatch):
+    monkeypatch.setattr(processing, "CHUNK_CHARACTERS", 9)
+    (tmp_path / "a").write_bytes(b"one\n" * 5)
+    lines = LineReader(tmp_path / "a", Texts())
+    chunks = processing.process_lines(lines, list, BadLines.STOP)
+    assert [len(chunk.lines) for chunk in chunks] == [2, 2, 1]
 
 
 def test_text_suffix_skips_compression(tmp_path):

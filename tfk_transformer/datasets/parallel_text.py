@@ -20,6 +20,7 @@ from tfk_transformer.datasets.pairs import (
     order_splits,
     spec_error,
 )
+from tfk_transformer.formats.compression import read_lines
 from tfk_transformer.formats.output_file import content_digest
 
 _BAD_LINES_SHOWN = 10
@@ -137,7 +138,7 @@ def _refuse(problems: list[str]) -> None:
 def _raw_lines(path: Path) -> Iterator[bytes]:
     """Yield the lines of a file, without line ends and without a byte order mark."""
     with gzip.open(path, "rb") if path.suffix == ".gz" else open(path, "rb") as file:
-        for number, line in enumerate(file):
+        for number, line in enumerate(read_lines(file, str(path))):
             start = line.removeprefix(codecs.BOM_UTF8) if number == 0 else line
             yield start.removesuffix(b"\n").rstrip(b"\r")
 

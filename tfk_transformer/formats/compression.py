@@ -6,6 +6,8 @@ after any of the parts is valid.
 
 import contextlib
 import gzip
+import io
+import itertools
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +15,7 @@ from typing import Any, BinaryIO, cast
 
 GZIP = ".gz"
 ZSTANDARD = ".zst"
+MAX_LINE_BYTES = 2**24  # more than any text has; a few kB of compressed data can be an endless line
 
 
 def compression(path: Path) -> str:
@@ -62,15 +65,24 @@ def check_compression(*paths: Path | None) -> None:
         _zstandard()
 
 
+def read_lines(file: BinaryIO | io.BufferedIOBase, name: str) -> Iterator[bytes]:
+    """Yield the lines of a file with this name; a line that is too long is a `ValueError`."""
+    for number in itertools.count(1):
+        line = file.readline(MAX_LINE_BYTES + 1)
+        if len(line) > MAX_LINE_BYTES:
+            raise ValueError(
+                f"{name}:{number}: expected a line of at most {MAX_LINE_BYTES:,} bytes, got a "
+                "longer one; check that it is the right file, with a text in each line."
+            )
+        if not line:
+            return
+        yield line
+
+
 def count_lines(path: Path) -> int:
     """Return the number of lines in a decompressed file; the last one may lack its line end."""
-    count = 0
-    last = b"\n"
     with open_decompressed(path) as file:
-        while block := file.read(2**20):
-            count += block.count(b"\n")
-            last = block[-1:]
-    return count + (last != b"\n")
+        return sum(1 for _ in read_lines(file, str(path)))
 
 
 def _zstandard() -> Any:

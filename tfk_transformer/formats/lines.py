@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tfk_transformer.formats.compression import open_decompressed
+from tfk_transformer.formats.compression import open_decompressed, read_lines
 from tfk_transformer.text.outcome import Refused
 
 ANY_LINE_END = re.compile("\r\n|[\n\v\f\r\x1c-\x1e\x85\u2028\u2029]")
@@ -229,8 +229,8 @@ class LineReader:
 
     def _read(self) -> Iterator[bytes]:
         path = self._path
-        with open_decompressed(path) if path else contextlib.nullcontext(sys.stdin.buffer) as lines:
-            for data in lines:
+        with open_decompressed(path) if path else contextlib.nullcontext(sys.stdin.buffer) as file:
+            for data in read_lines(file, self.name):
                 self.lines += 1
                 self._digest.update(data)
                 yield data.removeprefix(codecs.BOM_UTF8) if self.lines == 1 else data

@@ -19,6 +19,7 @@ from tfk_transformer.formats.output_file import OutputFile, UnfinishedRun, unfin
 from tfk_transformer.text.outcome import Outcome
 
 CHUNK = 2000  # lines that are processed together, and written as one part of a compressed file
+CHUNK_CHARACTERS = 2**24  # after which a chunk ends with fewer lines
 PLAIN_TEXTS = Texts()
 
 
@@ -128,11 +129,15 @@ def process_lines(
     failure: Exception | None = None
     while failure is None:
         chunk: list[Line] = []
+        characters = 0
         try:
             for line in itertools.islice(lines, chunk_size):
                 if line.reason and on_error is BadLines.STOP:
                     raise ValueError(line.problem)
                 chunk.append(line)
+                characters += sum(map(len, (line.record or "", *line.texts)))
+                if characters > CHUNK_CHARACTERS:
+                    break
         except (OSError, ValueError) as error:
             failure = error
         if not chunk:
