@@ -1,12 +1,15 @@
 """Batches of several clients, and the end of the server."""
 
+import contextlib
 import http.client
 import json
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 from prometheus_client import Counter
@@ -137,11 +140,13 @@ def test_moved_files_change_nothing(serve, exported, tmp_path):
     assert [server.send(*request).status for request in requests] == [200] * 5
 
 
-def test_unread_log_stops_nothing(exported):
-    """The lines are more than a pipe holds."""
-    command = [sys.executable, "-m", "tfk_transformer", "serve", exported / "translate.onnx"]
-    command = [*map(str, command), "--port", "0", "--drain-delay", "0"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as process:
+@contextlib.contextmanager
+def unread_server(model, *program):
+    """Yield a server, after SIGTERM, with more lines in its log than a pipe holds, and its port."""
+    command = [sys.executable, *program, "serve", model, "--port", 0, "--drain-delay", 0]
+    with subprocess.Popen(
+        [*map(str, command)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+    ) as process:
         url = json.loads(process.stdout.readline())["url"]
         connection = http.client.HTTPConnection(url.removeprefix("http://"), timeout=60)
         for _ in range(1000):
@@ -149,9 +154,41 @@ def test_unread_log_stops_nothing(exported):
             assert connection.getresponse().read() == b'{"status":"ok"}'
         connection.close()
         process.terminate()
+        yield process, connection.port
+
+
+def test_unread_log_stops_nothing(exported):
+    with unread_server(exported / "translate.onnx", "-m", "tfk_transformer") as (process, _):
         assert process.wait(60) == 0
         events = [json.loads(line)["event"] for line in process.stdout.read().splitlines()[:300]]
     assert events == ["request"] * 300
+
+
+PATIENT = """
+from tfk_transformer.apps.cli.main import main
+from tfk_transformer.apps.server import monitoring
+monitoring.LAST_SECONDS = 600
+main()
+"""
+
+
+def accepts(port):
+    with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=60):
+        return True
+    return False
+
+
+def test_last_lines_wait_for_reader(exported):
+    """The reader begins when the server has ended to serve."""
+    with unread_server(exported / "translate.onnx", "-c", PATIENT) as (process, port):
+        end = time.monotonic() + 120
+        while accepts(port):
+            assert time.monotonic() < end
+            time.sleep(0.02)
+        assert process.poll() is None
+        events = [json.loads(line)["event"] for line in process.stdout.read().splitlines()]
+        assert process.wait(60) == 0
+    assert events == ["request"] * 1000 + ["stopped"]
 
 
 def test_lines_wait_for_reader(monkeypatch):

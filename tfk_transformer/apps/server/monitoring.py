@@ -6,6 +6,7 @@ import logging
 import os
 import select
 import sys
+import time
 import traceback
 from collections import deque
 from collections.abc import Callable, Mapping
@@ -22,6 +23,7 @@ from prometheus_client import (
 LATENCY_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 BATCH_SIZE_BUCKETS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 MAX_LOG_LINES = 10_000  # that wait for the reader of standard output
+LAST_SECONDS = 1.0  # in which the reader can read the waiting lines after the end of the server
 PIPE_PART = 512  # bytes that a writable pipe takes without waiting, on any system
 LOG = logging.getLogger("tfk_transformer.apps.server")
 
@@ -63,9 +65,9 @@ class _JsonLines(logging.Formatter):
     """Formats a record as one line of JSON, without error messages, which may contain texts."""
 
     def format(self, record: logging.LogRecord) -> str:
-        time = datetime.datetime.fromtimestamp(record.created, datetime.UTC)
+        created = datetime.datetime.fromtimestamp(record.created, datetime.UTC)
         values = {
-            "time": time.isoformat(timespec="milliseconds"),
+            "time": created.isoformat(timespec="milliseconds"),
             "level": record.levelname.lower(),
             "event": record.getMessage(),
             **getattr(record, "values", {}),
@@ -118,9 +120,16 @@ class LogHandler(logging.Handler):
         finally:
             self.release()
 
-    def _is_writable(self) -> bool:
+    def close(self) -> None:
+        """Write the waiting lines while the reader reads them; Python calls this at its exit."""
+        end = time.monotonic() + LAST_SECONDS
+        while self._waiting and self._is_writable(max(0.0, end - time.monotonic())):
+            self.flush()
+        super().close()
+
+    def _is_writable(self, seconds: float = 0) -> bool:
         try:
-            return bool(select.select((), (self._output,), (), 0)[1])
+            return bool(select.select((), (self._output,), (), seconds)[1])
         except (OSError, ValueError):  # Windows selects only sockets
             return True
 
