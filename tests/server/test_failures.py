@@ -1,8 +1,13 @@
-"""Applications in this process: requests that a model cannot process, and a reserved name."""
+"""Requests that a model cannot process, streams that end early, and a reserved name."""
 
 import asyncio
+import contextlib
+import http.client
 import json
+import subprocess
+import sys
 import threading
+import time
 
 import pytest
 from starlette.exceptions import HTTPException
@@ -100,6 +105,63 @@ def test_ended_stream_ends_its_thread(stream):
     asyncio.run(stream(served))
     served.stop()  # waits for the threads
     assert served.model.steps > 0
+
+
+STREAMS = """
+import itertools, sys
+from tfk_transformer.apps.server.running import serve
+from tfk_transformer.apps.server.settings import ServerSettings
+from tfk_transformer.export.runtime.opening import load
+
+def stream_steps(text, **options):
+    yield "a part"
+    if text == "refused":
+        raise ValueError("too long")
+    if text == "failing":
+        raise RuntimeError("secret")
+    yield from itertools.repeat("another part")
+
+model = load(sys.argv[1])
+model.stream_steps = stream_steps
+settings = ServerSettings(name="numbers", timeout=float(sys.argv[2]), drain_delay=0)
+serve(model, settings, "127.0.0.1", 0)
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "timeout", "status"),
+    [("endless", 600, 499), ("endless", 1, 504), ("refused", 600, 422), ("failing", 600, 500)],
+    ids=["client leaves", "late", "refused", "failing"],
+)
+def test_ended_streams_are_counted(exported, text, timeout, status):
+    command = [sys.executable, "-c", STREAMS, exported / "translate.onnx", timeout]
+    path = "/v2/models/numbers/generate_stream"
+    counter = f'tfk_requests_total{{method="POST",path="{path}",status="{status}"}} 1.0'
+    with subprocess.Popen([*map(str, command)], stdout=subprocess.PIPE) as process:
+        address = json.loads(process.stdout.readline())["url"].removeprefix("http://")
+        connection = http.client.HTTPConnection(address, timeout=120)
+        connection.request("POST", path, json.dumps({"text_input": text}))
+        response = connection.getresponse()
+        with contextlib.suppress(http.client.IncompleteRead):
+            if status == 499:
+                response.readline()
+            else:
+                response.read()
+        response.close()
+        connection.close()
+        metrics = ""
+        end = time.monotonic() + 120
+        while f'path="{path}"' not in metrics:
+            assert time.monotonic() < end
+            connection.request("GET", "/metrics")
+            metrics = connection.getresponse().read().decode()
+            time.sleep(0.02)
+        connection.close()
+        process.terminate()
+        lines = [*map(json.loads, process.stdout)]
+    assert process.returncode == 0
+    assert counter in metrics
+    assert [line["status"] for line in lines if line.get("path") == path] == [status]
 
 
 def test_clients_share_threads():

@@ -402,6 +402,8 @@ def test_canceled_calls_are_logged(server):
     for call in calls:
         call.cancel()
     server.wait_until(lambda: len(canceled()) == before + 5)
+    counter = f'tfk_requests_total{{method="POST",path="{PREDICT}",status="499"}}'
+    assert server.metric(counter) == before + 5
     sending.set()
     channel.close()
 

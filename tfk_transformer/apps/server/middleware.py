@@ -22,7 +22,7 @@ METHODS = ("GET", "POST", "PUT", "DELETE", "HEAD", "OPTIONS", "PATCH")
 HEALTH = {"/health", "/v2/health/live", "/v2/health/ready"}
 OPEN = {"/", "/docs", "/frontend/settings", "/languages", "/openapi.json", *HEALTH}
 MONITORING = {*OPEN, "/metrics"}  # paths that are served while the server drains
-CLIENT_LEFT = 499  # the status in the log of a request whose client left before its answer
+CLIENT_LEFT = 499  # the recorded status of a request whose client left before its answer's end
 KEY_IN_BODY = ("/translate", "/detect")  # paths whose bodies may contain the API key
 
 
@@ -56,7 +56,10 @@ def with_middleware(
 def _with_records(
     app: ASGIApp, paths: Collection[str], state: ServerState, root_path: str
 ) -> ASGIApp:
-    """Write each request to the log and the metrics, with the number `scope["texts"]`."""
+    """Write each request to the log and the metrics, with the number `scope["texts"]`.
+
+    The status of a stream, `scope["stream_status"]`, is not known when its answer begins.
+    """
 
     async def serve(scope: Scope, receive: Receive, send: Send) -> None:
         started = time.perf_counter()
@@ -75,9 +78,11 @@ def _with_records(
         state.in_flight += change
         try:
             await app(scope, receive, send_and_record)
+            status = scope.get("stream_status", status)
         except ClientDisconnect:
             status = CLIENT_LEFT  # instead of 500, the status of an error of the server
         except Exception as error:  # Starlette raises it again after the answer
+            status = 500  # also if a stream has begun with another
             log_event("failure", error_fields(error), logging.ERROR)
         finally:
             state.in_flight -= change

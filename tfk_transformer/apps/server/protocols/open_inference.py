@@ -21,6 +21,7 @@ from tfk_transformer.apps.server.bodies import (
     read_body,
     to_json,
 )
+from tfk_transformer.apps.server.middleware import CLIENT_LEFT
 from tfk_transformer.apps.server.protocols.tensors import (
     JSON_LENGTH,
     OCTET_STREAM,
@@ -228,12 +229,14 @@ class _Events(StreamingResponse):
         headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
         super().__init__(self._events(first, parts), headers=headers)
         self._protocol = protocol
+        self._status = CLIENT_LEFT  # until the stream ends
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
             await super().__call__(scope, receive, send)
         finally:
             self._protocol.open_streams -= 1
+        scope["stream_status"] = self._status
 
     async def _events(self, first: str, parts: AsyncIterator[str]) -> AsyncIterator[str]:
         names = self._protocol.names
@@ -242,7 +245,9 @@ class _Events(StreamingResponse):
                 yield f"data: {to_json({**names, 'text_output': first})}\n\n"
             async for part in parts:
                 yield f"data: {to_json({**names, 'text_output': part})}\n\n"
+            self._status = self.status_code
         except HTTPException as refusal:
+            self._status = refusal.status_code
             yield f"event: error\ndata: {to_json({'error': refusal.detail})}\n\n"
 
 
