@@ -82,9 +82,7 @@ class OnnxFile:
         key = (threads, arena)
         with self._opening:
             if key not in self._sessions:
-                session = open_session(
-                    self.path, threads, self._text_operators, arena, self._spins
-                )
+                session = open_session(self.path, threads, self._text_operators, arena, self._spins)
                 path, identity = self._export
                 if path_identity(path) != identity:
                     raise ValueError(

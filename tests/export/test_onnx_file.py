@@ -88,6 +88,13 @@ def test_external_weights_count_as_the_file(parted, monkeypatch):
     assert file.session(1, small=True) is file.session(1, small=False)
 
 
+def test_only_the_first_file_spins(parted):
+    first = OnnxFile(parted / "translate.onnx", text_operators=True)
+    other = OnnxFile(parted / "generate.onnx", export=first)
+    options = [file.session(2, small=False).get_session_options() for file in (first, other)]
+    assert [each.get_session_config_entry(sessions.SPINNING) for each in options] == ["1", "0"]
+
+
 def test_open_file_can_be_rewritten(parted, models, translator):
     """As at the end of an export, when the parity figures are known."""
     opened = OnnxTranslator(parted / "translate.onnx")

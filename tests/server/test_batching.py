@@ -170,6 +170,20 @@ def test_clients_share_batches():
     assert sum(map(len, batches)) == 27
 
 
+def test_requests_of_a_client_count_together():
+    """Many expensive requests of one client run in short batches beside texts of other work."""
+
+    def submit(batcher):
+        wide = Work("translate", (("beam_size", 16), ("min_length", 63)))
+        return [
+            *submissions(batcher, *"xxx", work=wide, client="greedy"),
+            *submissions(batcher, *"abcd", client="other"),
+        ]
+
+    batches = run_queued(submit)
+    assert [(beams, len(texts)) for beams, texts in batches] == [(4, 4), (16, 1), (16, 1), (16, 1)]
+
+
 def test_abandoned_texts_leave_queue():
     """Clients that leave make room at once, and their texts do not run."""
 

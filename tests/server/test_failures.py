@@ -190,6 +190,56 @@ def test_clients_share_threads():
     assert results == list(range(share + 20))
 
 
+def test_thread_that_does_not_start_leaves_turn(monkeypatch):
+    served = ServedModel(Model(), ServerSettings())
+
+    def refuse(*arguments):
+        raise RuntimeError("can't start new thread")
+
+    async def run():
+        request = Request({"type": "http", "client": ("a", 1)})
+        with monkeypatch.context() as patch, pytest.raises(RuntimeError, match="new thread"):
+            patch.setattr(served._threads, "submit", refuse)
+            await served.run(request, str, 7)
+        return await asyncio.wait_for(served.run(request, str, 7), 60)
+
+    assert asyncio.run(run()) == "7"
+    served.stop()
+
+
+def test_client_leaves_room_among_long_texts():
+    served = ServedModel(Model(), ServerSettings(max_queue=8, max_texts=8))
+    greedy, other = (Request({"type": "http", "client": (host, 1)}) for host in "ab")
+    work = served.work({})
+    with served.preparing(greedy, work, ["x"] * 4):
+        with (
+            pytest.raises(HTTPException, match="429: queue: expected at most 8 long texts"),
+            served.preparing(greedy, work, ["x"]),
+        ):
+            pass
+        with served.preparing(other, work, ["x"] * 4):
+            pass
+    with served.preparing(greedy, work, ["x"] * 8):
+        pass
+    served.stop()
+
+
+def test_stages_of_a_request_share_its_time():
+    """The wait of the second stage ends with the time that began with the first one."""
+    served = ServedModel(Model(), ServerSettings(timeout=600))
+
+    async def stages():
+        scope = {"type": "http", "departure": asyncio.get_running_loop().create_future()}
+        request = Request(scope)
+        await served.answer(request, asyncio.sleep(0))
+        scope["end"] -= 600
+        with pytest.raises(HTTPException, match="504: time: expected an answer within 600 s"):
+            await served.answer(request, asyncio.Event().wait())
+
+    asyncio.run(stages())
+    served.stop()
+
+
 def test_model_named_stats_has_metadata_instead_of_statistics():
     served = ServedModel(Model(), ServerSettings(name="stats"))
     routes = open_inference_routes(served)

@@ -215,7 +215,7 @@ def test_first_wrong_item_is_reported(server):
 
 
 def test_long_request_equals_model(server, local_model):
-    """It is split by a thread."""
+    """It is split by another process."""
     texts = [f"{'seven. nine. ' * 8}forty-two" for _ in range(60)]
     expected = [translation.text for translation in local_model.translate(texts)]
     outputs = server.predict(*texts).content["outputs"]

@@ -25,7 +25,7 @@ from tfk_transformer.text.outcome import (
     results_of,
 )
 from tfk_transformer.text.results import DocumentTranslation, ScoredTarget, Translation
-from tfk_transformer.text.road import Road, Sentences, drive
+from tfk_transformer.text.road import Sentences, drive
 
 
 class BaseTranslator:
@@ -164,19 +164,6 @@ class BaseTranslator:
         search = TextSearch(self.runtime, **options)
         return search if glossary is None else GlossarySearch(search, glossary)
 
-    def text_road(
-        self, texts: Sequence[str], prefixes: Sequence[str], language: str | None = None
-    ) -> Road[list[Outcome[Translation]]]:
-        """Return the road of texts that are split into sentences; see `translate`."""
-        return text_road(texts, prefixes, self._language_code(language), self.max_length)
-
-    def document_road(
-        self, text: str, format: str = "text", *, language: str | None = None, **options: Any
-    ) -> Road[DocumentTranslation]:
-        """Return the road of a document; see `translate_document` for the options."""
-        code = self._language_code(language)
-        return document_road(text, format, code, self.max_length, **options)
-
     def _outcomes(
         self,
         search: Search,
@@ -187,7 +174,7 @@ class BaseTranslator:
     ) -> Sequence[Outcome[Translation]]:
         if not self.splits_sentences(split_sentences):
             return search.translate(Sentences(list(texts), list(prefixes)))
-        road = self.text_road(texts, prefixes, language)
+        road = text_road(texts, prefixes, self._language_code(language), self.max_length)
         return drive(road, lambda sentences: translate_sentences(search, sentences))
 
     def translate_document(
@@ -233,10 +220,11 @@ class BaseTranslator:
         """
         options: dict[str, Any] = {"batch_size": batch_size, **settings}
         search = self.prepare_search(**options)
-        road = self.document_road(
+        road = document_road(
             text,
             format,
-            language=language,
+            self._language_code(language),
+            self.max_length,
             lines=lines,
             attention_layer=attention_layer,
             attributes=attributes,

@@ -62,8 +62,11 @@ class TextProcess:
             reply = self._replies[number] = Future()
             ended = [self._ended.popleft() for _ in range(len(self._ended))]
             pipe = cast(IO[bytes], cast(subprocess.Popen[bytes], self._process).stdin)
-            pipe.write(pickle.dumps((number, message, ended)))
-            pipe.flush()
+            try:
+                pipe.write(pickle.dumps((number, message, ended)))
+                pipe.flush()
+            except BrokenPipeError:
+                raise ConnectionError(LOST) from None
         return reply
 
     def _start(self) -> None:
