@@ -31,8 +31,8 @@ from tfk_transformer.text.outcome import Outcome, Refused, TextError, check_text
 from tfk_transformer.text.road import Outcomes, Road, Sentences, advance
 
 T = TypeVar("T")
-THREADS = 8  # that prepare long texts, in addition to those of streams
-LONG = 5000  # characters or bytes of a request, whose preparation would hold up other requests
+THREADS = 8  # that parse bodies or wait for the other process, in addition to those of streams
+LONG_REQUEST = 5000  # characters or bytes, whose preparation would hold up other requests
 # Seconds that a thread of Python code keeps others waiting: by default, and with such a thread.
 SWITCH_INTERVALS = (sys.getswitchinterval(), 0.0001)
 WAITING = 4  # times the processor time of the last step, at most: a stream gives way to batches
@@ -99,7 +99,7 @@ class ServedModel:
             self._run(default, ["a"] * count, [""] * count)
         self._long_texts = TextProcess()
         self._threads = ThreadPoolExecutor(settings.max_streams + THREADS, "texts")
-        # Of these threads, by client and kind.
+        # Of these threads, by client and pool.
         self._turns: WeakValueDictionary[tuple[str, str], asyncio.Semaphore] = WeakValueDictionary()
         self._preparing: Counter[str] = Counter()  # texts, by client
         self._running = 0  # of these threads
@@ -163,7 +163,7 @@ class ServedModel:
         make = functools.partial(
             text_road, texts, target_texts, self.language, self.model.max_length
         )
-        if sum(map(len, texts)) <= LONG:
+        if sum(map(len, texts)) <= LONG_REQUEST:
             return await self.answer(request, _drive(make(), submit))
         with self.preparing(request, work, texts):
             return await self.answer(request, self.drive_long(request, make, submit))
@@ -188,7 +188,7 @@ class ServedModel:
 
     async def parse(self, request: Request, body: bytes, function: Callable[[bytes], T]) -> T:
         """Parse a body with a function; see `run`."""
-        if len(body) <= LONG:
+        if len(body) <= LONG_REQUEST:
             return function(body)
         return await self.answer(request, self.run(request, function, body))
 
@@ -197,15 +197,15 @@ class ServedModel:
         request: Request,
         function: Callable[..., T],
         *arguments: Any,
-        kind: str = "texts",
+        pool: str = "texts",
         threads: int = 1,
     ) -> T:
-        """Run a function in a thread; a client has at most this number of threads for its kind.
+        """Run a function in a thread; a client has at most this number of a pool.
 
         One is enough for Python code, which runs on one processor at a time.
         """
         loop = asyncio.get_running_loop()
-        key = (_client(request), kind)
+        key = (_client(request), pool)
         turns = self._turns.setdefault(key, asyncio.Semaphore(threads))
         await turns.acquire()
 
@@ -321,7 +321,7 @@ class ServedModel:
         try:
             # One `asyncio.timeout` for all parts would fail: several tasks await the parts.
             threads = min(usable_processors(), self.settings.max_streams)
-            run = functools.partial(self.run, request, kind="streams", threads=threads)
+            run = functools.partial(self.run, request, pool="streams", threads=threads)
             steps = self._give_way(await asyncio.wait_for(run(stream), end - loop.time()))
             while part := await asyncio.wait_for(run(next_part), end - loop.time()):
                 yield part

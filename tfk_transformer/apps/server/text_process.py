@@ -82,7 +82,7 @@ class TextProcess:
 
     def _read(self, pipe: IO[bytes]) -> None:
         """Pass the replies on until the other process ends."""
-        with contextlib.suppress(EOFError, pickle.UnpicklingError):
+        try:
             while True:
                 number, reply = pickle.load(pipe)
                 future = self._replies.pop(number)
@@ -90,8 +90,11 @@ class TextProcess:
                     future.set_exception(reply)
                 else:
                     future.set_result(reply)
-        while self._replies:
-            self._replies.popitem()[1].set_exception(ConnectionError(LOST))
+        except (EOFError, pickle.UnpicklingError):  # the end of a message may be missing
+            pass
+        finally:
+            while self._replies:
+                self._replies.popitem()[1].set_exception(ConnectionError(LOST))
 
     def stop(self) -> None:
         """End the other process."""
