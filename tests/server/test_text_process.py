@@ -6,6 +6,8 @@ import signal
 
 import pytest
 
+from tfk_transformer.apps.server.bodies import InvalidValue, parse_body
+from tfk_transformer.apps.server.protocols.tensors import InferRequest
 from tfk_transformer.apps.server.text_process import TextProcess
 from tfk_transformer.inference.conveyor import document_road, text_road
 from tfk_transformer.text.results import Hypothesis, Translation
@@ -44,6 +46,15 @@ def test_remote_text_equals_local(texts):
 def test_remote_document_equals_local(texts):
     make = functools.partial(document_road, f"<p>{TEXT}</p>", "html", "en", LONG_WORD)
     assert drive_remote(texts.road(make)) == drive(make(), upper_case)
+
+
+def test_functions_run_in_other_process(texts):
+    assert texts.call(os.getpid) == texts._process.pid
+
+
+def test_errors_of_functions_arrive(texts):
+    with pytest.raises(InvalidValue, match="body: expected the fields that /docs shows"):
+        texts.call(functools.partial(parse_body, InferRequest, b"[]"))
 
 
 def test_errors_of_roads_arrive(texts):

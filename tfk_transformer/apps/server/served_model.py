@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import functools
-import sys
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
@@ -31,10 +30,8 @@ from tfk_transformer.text.outcome import Outcome, Refused, TextError, check_text
 from tfk_transformer.text.road import Outcomes, Road, Sentences, advance
 
 T = TypeVar("T")
-THREADS = 8  # that parse bodies or wait for the other process, in addition to those of streams
+THREADS = 8  # that wait for the process of long texts, in addition to those of streams
 LONG_REQUEST = 5000  # characters or bytes, whose preparation would hold up other requests
-# Seconds that a thread of Python code keeps others waiting: by default, and with such a thread.
-SWITCH_INTERVALS = (sys.getswitchinterval(), 0.0001)
 WAITING = 4  # times the processor time of the last step, at most: a stream gives way to batches
 NO_SCORE = -1e9  # of a missing hypothesis, as in exported files
 # The model's own limits are stricter: it refuses a setting when a batch or a stream begins.
@@ -102,7 +99,6 @@ class ServedModel:
         # Of these threads, by client and pool.
         self._turns: WeakValueDictionary[tuple[str, str], asyncio.Semaphore] = WeakValueDictionary()
         self._preparing: Counter[str] = Counter()  # texts, by client
-        self._running = 0  # of these threads
         self._batcher = Batcher(self._run, settings, self.state.batch_texts.observe)
         self.state.queue_texts.set_function(lambda: self._batcher.queued)
 
@@ -187,10 +183,11 @@ class ServedModel:
                 del self._preparing[client]
 
     async def parse(self, request: Request, body: bytes, function: Callable[[bytes], T]) -> T:
-        """Parse a body with a function; see `run`."""
+        """Parse a body with a function of a module, a long one in the process of long texts."""
         if len(body) <= LONG_REQUEST:
             return function(body)
-        return await self.answer(request, self.run(request, function, body))
+        parse = functools.partial(function, body)
+        return await self.answer(request, self.run(request, self._long_texts.call, parse))
 
     async def run(
         self,
@@ -202,35 +199,29 @@ class ServedModel:
     ) -> T:
         """Run a function in a thread; a client has at most this number of a pool.
 
-        One is enough for Python code, which runs on one processor at a time.
+        One is enough for Python code, which runs on one processor at a time. If the process of long
+        texts ends, the request is refused with 503.
         """
         loop = asyncio.get_running_loop()
         key = (_client(request), pool)
         turns = self._turns.setdefault(key, asyncio.Semaphore(threads))
         await turns.acquire()
 
-        def release() -> None:
-            turns.release()
-            self._count_running(-1)
-
         def end(job: Future[T]) -> None:
             with contextlib.suppress(RuntimeError):  # the loop is closed
-                loop.call_soon_threadsafe(release)
+                loop.call_soon_threadsafe(turns.release)
 
-        self._count_running(1)
         job: Future[T] | None = None
         try:
             job = self._threads.submit(function, *arguments)
             return await asyncio.wrap_future(job)
+        except ConnectionError as error:
+            raise HTTPException(503, f"texts: {error}; try again.", {"Retry-After": "1"}) from None
         finally:
             if job is None or job.done():  # None: the system has no thread left
-                release()
+                turns.release()
             else:  # the request is canceled, and its thread ends later
                 job.add_done_callback(end)
-
-    def _count_running(self, change: int) -> None:
-        self._running += change
-        sys.setswitchinterval(SWITCH_INTERVALS[self._running > 0])
 
     async def drive_long(
         self,
@@ -240,15 +231,12 @@ class ServedModel:
     ) -> T:
         """Drive the road that a function makes, as `road.drive` does, in the process of long texts.
 
-        If this process ends, the request is refused with 503.
+        See also `run`.
         """
         run = functools.partial(self.run, request, self._long_texts.road(make))
-        try:
-            sentences, result = await run(None)
-            while sentences is not None:
-                sentences, result = await run(await answer(sentences))
-        except ConnectionError as error:
-            raise HTTPException(503, f"texts: {error}; try again.", {"Retry-After": "1"}) from None
+        sentences, result = await run(None)
+        while sentences is not None:
+            sentences, result = await run(await answer(sentences))
         return cast(T, result)
 
     async def submit(

@@ -1,4 +1,4 @@
-"""A second process of the server, which splits and joins long texts.
+"""A second process of the server, which parses long bodies, and splits and joins long texts.
 
 Python runs one thread of a process at a time. In the process of the server, the work of a long text
 would hold up all requests. The second process has a lower priority, and uses what the server leaves
@@ -15,7 +15,7 @@ import sys
 import threading
 import weakref
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import IO, Any, TypeAlias, TypeVar, cast
 
@@ -25,11 +25,11 @@ T = TypeVar("T")
 Step: TypeAlias = Callable[[Outcomes | None], tuple[Sentences | None, T | None]]  # see `advance`
 NICENESS = 5  # about a quarter of a processor, while the server uses all of them
 THREADS = 8  # share the process, so that no text waits for the end of a longer one
-LOST = "the process that splits long texts has ended"
+LOST = "the process of long texts has ended"
 
 
 class TextProcess:
-    """Advances roads in another process, which starts with the first road.
+    """Runs functions and roads in another process, which starts with the first of them.
 
     The processes send each other pickled messages through pipes.
     """
@@ -38,9 +38,13 @@ class TextProcess:
         self._lock = threading.Lock()  # of the first pipe
         self._process: subprocess.Popen[bytes] | None = None
         self._reader: threading.Thread | None = None
-        self._numbers = itertools.count()  # of roads
+        self._numbers = itertools.count()  # of functions and roads
         self._replies: dict[int, Future[Any]] = {}
         self._ended: deque[int] = deque()  # roads that nobody advances any more
+
+    def call(self, function: Callable[[], T]) -> T:
+        """Return what a function returns in the other process; see `road` for the errors."""
+        return cast(T, self._send(next(self._numbers), function).result())
 
     def road(self, make: Callable[[], Road[T]]) -> Step[T]:
         """Return a function that advances the road that `make` returns in the other process.
@@ -107,7 +111,7 @@ class TextProcess:
 
 
 def main() -> None:
-    """Advance the roads of the server until it ends; this runs in the other process."""
+    """Run functions and roads of the server until it ends; this runs in the other process."""
     for number in (signal.SIGINT, signal.SIGTERM):  # the server still answers its requests
         signal.signal(number, signal.SIG_IGN)
     if hasattr(os, "nice"):  # not on Windows
@@ -117,13 +121,20 @@ def main() -> None:
     roads: dict[int, Road[Any]] = {}
     lock = threading.Lock()
 
-    def reply(number: int, message: Any) -> None:
-        try:
-            if callable(message):
-                roads[number], message = message(), None
+    def answer(number: int, message: Any) -> Any:
+        if not callable(message):
             if number not in roads:  # it was in an earlier process
                 raise ConnectionError(LOST)
-            data = pickle.dumps((number, advance(roads[number], message)))
+            return advance(roads[number], message)
+        made = message()
+        if not isinstance(made, Generator):
+            return made
+        roads[number] = made
+        return advance(made, None)
+
+    def reply(number: int, message: Any) -> None:
+        try:
+            data = pickle.dumps((number, answer(number, message)))
         except Exception as error:
             data = pickle.dumps((number, error))
         with lock:
