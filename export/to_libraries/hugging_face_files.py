@@ -34,6 +34,7 @@ from tfk_transformer.importing.vocabulary import (
     Piece,
     is_tag,
 )
+from tfk_transformer.importing.weights import restore_arrays
 from tfk_transformer.pipelines.bundle import write_json
 from tfk_transformer.pipelines.translator import Translator
 
@@ -102,7 +103,7 @@ def write_marian(translator: Translator, folder: Path) -> None:
             "tokenizer_class": "MarianTokenizer",
         },
         arrays={
-            **bart.restore_arrays(bart.bart_arrays(config), weights),
+            **restore_arrays(bart.bart_arrays(config), weights),
             **tables,
             bart.LOGITS_BIAS: bias[None],
         },
@@ -202,7 +203,7 @@ def write_m2m100(translator: Translator, folder: Path) -> None:
             "tgt_lang": origin["target_language"],
             "model_max_length": max_length,
         },
-        arrays={**bart.restore_arrays(bart.bart_arrays(config), weights), bart.SHARED_TABLE: rows},
+        arrays={**restore_arrays(bart.bart_arrays(config), weights), bart.SHARED_TABLE: rows},
     )
 
 

@@ -96,6 +96,21 @@ def _layer_array(config: TransformerConfig, stack: str, weight: str, name: str) 
     )
 
 
+def restore_arrays(
+    arrays: Mapping[str, Array], weights: Mapping[str, np.ndarray]
+) -> dict[str, np.ndarray]:
+    """Return the arrays of a file from weights, of which missing biases become zeros."""
+    names: dict[str, list[str]] = {}  # of the weights in each array
+    for name, array in arrays.items():
+        names.setdefault(array.name, []).append(name)
+    restored = {}
+    for theirs, group in names.items():
+        zeros = np.zeros(arrays[group[0]].shape, "float32")[:: len(group)]
+        rows = [arrays[n].restore(weights[n]) if n in weights else zeros for n in group]
+        restored[theirs] = np.ascontiguousarray(np.concatenate(rows))
+    return restored
+
+
 def norm_arrays(config: TransformerConfig, ours: str, *names: str) -> dict[str, Array]:
     """Return the arrays of a norm, of which one by the root mean square has only the first."""
     return {

@@ -6,6 +6,7 @@ The names are those of python/ctranslate2/specs/transformer_spec.py.
 import itertools
 import operator
 import re
+from collections.abc import Sequence
 from functools import partial
 
 import numpy as np
@@ -15,6 +16,7 @@ from tfk_transformer.importing.arrays import Arrays, Shapes
 from tfk_transformer.importing.ctranslate2_folder.binary_file import BinaryFile
 from tfk_transformer.importing.vocabulary import Vocabulary
 from tfk_transformer.importing.weights import (
+    NORM,
     STACKS,
     Array,
     layer_arrays,
@@ -88,38 +90,48 @@ def read_weights(
 
 
 def _all_layers(file: BinaryFile, config: TransformerConfig) -> dict[str, Array]:
-    norm_names = ("gamma",) if config.has_rms_norm else ("gamma", "beta")
-    attentions, others = _layer_names(config, norm_names)
+    """Return the arrays of layers and norms, with the factors that a file has for some of them."""
     default_scale = config.query_width**-0.5
-    arrays: dict[str, Array] = {}
-    for stack in STACKS:
-        for i in range(getattr(config, f"{stack}_layers")):
-            layer = layer_arrays(config, stack, i, f"{stack}/layer_{i}/", attentions, others)
-            for name, array in layer.items():
-                # A file may have another factor of queries than 1 / sqrt(K).
-                scale_name = f"{array.name.rpartition('/linear_')[0]}/queries_scale"
-                if name.endswith(("/query", "/query_bias")) and scale_name in file.variables:
-                    factor = file.number(scale_name, 1) / default_scale
-                    array = array.prepared(partial(np.multiply, np.float32(factor)))
-                arrays[name] = array
-        norm = f"{stack}/layer_norm"
-        if f"{norm}/gamma" in file.shapes:
-            scale = np.float32(file.number(f"{stack}/{SCALE_OUTPUTS}", 1))
-            final = norm_arrays(
-                config, f"{stack}/final_norm", *(f"{norm}/{name}" for name in norm_names)
-            )
-            arrays |= {
-                name: array.prepared(partial(np.multiply, scale)) for name, array in final.items()
-            }
-    for side, stack in (("source", "encoder"), ("target", "decoder")):
-        if config.embedding_norm:
-            theirs = (f"{stack}/layernorm_embedding/{name}" for name in norm_names)
-            arrays |= norm_arrays(config, f"{side}_positions/norm", *theirs)
+    arrays = all_arrays(config)
+    for name, array in arrays.items():
+        scale_name = f"{array.name.rpartition('/linear_')[0]}/queries_scale"
+        if name.endswith(("/query", "/query_bias")) and scale_name in file.variables:
+            # Another factor of queries than 1 / sqrt(K).
+            factor = file.number(scale_name, 1) / default_scale
+        elif "/final_norm/" in name:
+            factor = file.number(f"{name.partition('/')[0]}/{SCALE_OUTPUTS}", 1)
+        else:
+            continue
+        arrays[name] = array.prepared(partial(np.multiply, np.float32(factor)))
     return arrays
 
 
+def all_arrays(config: TransformerConfig) -> dict[str, Array]:
+    """Return the arrays of all layers and norms by their names in a `Transformer`."""
+    norm_names = NORM[:1] if config.has_rms_norm else NORM
+    attentions, others = _layer_names(config, norm_names)
+    arrays: dict[str, Array] = {}
+    for side, stack in zip(("source", "target"), STACKS, strict=True):
+        for i in range(getattr(config, f"{stack}_layers")):
+            arrays |= layer_arrays(config, stack, i, f"{stack}/layer_{i}/", attentions, others)
+        norms = {}
+        if has_final_norm(config, stack):
+            norms[f"{stack}/final_norm"] = f"{stack}/layer_norm"
+        if config.embedding_norm:
+            norms[f"{side}_positions/norm"] = f"{stack}/layernorm_embedding"
+        for ours, theirs in norms.items():
+            arrays |= norm_arrays(config, ours, *(f"{theirs}/{name}" for name in norm_names))
+    return arrays
+
+
+def has_final_norm(config: TransformerConfig, stack: str) -> bool:
+    """Return whether a stack has a norm after its last layer."""
+    final_norm = getattr(config, f"{stack}_final_norm")
+    return config.normalizes_input if final_norm is None else bool(final_norm)
+
+
 def _layer_names(
-    config: TransformerConfig, norm_names: tuple[str, ...]
+    config: TransformerConfig, norm_names: Sequence[str]
 ) -> tuple[list[dict[str, str]], dict[str, str]]:
     """Return the names of attentions and the other names of a layer for `layer_arrays`."""
     attentions = [

@@ -256,15 +256,3 @@ def _check_sinusoids(file: Arrays, hf_config: BartConfig, config: TransformerCon
                 f"folder: expected the sinusoids of {hf_config.family} as '{name}' of {file.path}, "
                 "got other values."
             )
-
-
-def restore_arrays(
-    arrays: Mapping[str, Array], weights: Mapping[str, np.ndarray]
-) -> dict[str, np.ndarray]:
-    """Return the arrays of a file from weights, of which missing biases become zeros."""
-    return {
-        array.name: (
-            array.restore(weights[name]) if name in weights else np.zeros(array.shape, "float32")
-        )
-        for name, array in arrays.items()
-    }
