@@ -7,7 +7,7 @@ import re
 
 import numpy as np
 
-from tfk_transformer.text.alignment import TranslatedText
+from tfk_transformer.text.results import Hypothesis
 
 WORDS = (
     "one two three forty-two don't 3.5 naïve 中文词 日本語 ไทย हिन्दी AT&T x_y_z C++ e.g. 🙂".split()
@@ -158,7 +158,7 @@ def _unchanged(text):
         for index, piece in enumerate(re.findall(r"\w+|[^\w\s]", word))
     ]
     pieces.append("</s>")
-    return TranslatedText(text, 0.0, pieces, pieces, np.eye(len(pieces)))
+    return Hypothesis(text, 0.0, pieces, attention=np.eye(len(pieces)), source_tokens=pieces)
 
 
 def adversary(seed):
@@ -182,8 +182,12 @@ def adversary(seed):
         weights = [
             [chance.random() for _ in range(len(source) + 1)] for _ in range(len(target) + 1)
         ]
-        return TranslatedText(
-            separator.join(target), 0.0, [*target, "</s>"], [*source, "</s>"], np.array(weights)
+        return Hypothesis(
+            separator.join(target),
+            0.0,
+            [*target, "</s>"],
+            attention=np.array(weights),
+            source_tokens=[*source, "</s>"],
         )
 
     return run

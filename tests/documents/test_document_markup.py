@@ -9,7 +9,7 @@ from document_checks import check, check_places, translate
 from made_documents import Maker
 
 from tfk_transformer.formats.registry import read
-from tfk_transformer.text.alignment import TranslatedText
+from tfk_transformer.text.results import Hypothesis
 from tfk_transformer.text.words import piece_spans, word_spans
 
 
@@ -37,12 +37,12 @@ def translated(document, format, order=None, shown=str, limit=None, language="en
         target = [shown(source[n]) for n in chosen]
         weights = np.zeros((len(chosen) + 1, len(source) + 1))
         weights[np.arange(len(chosen)), chosen] = 1
-        return TranslatedText(
+        return Hypothesis(
             " ".join(target),
             -1.0,
             [f"\u2581{word}" for word in target] + ["</s>"],
-            [*source, "</s>"],
-            weights,
+            attention=weights,
+            source_tokens=[*source, "</s>"],
         )
 
     return translate(read(document, format), language, run)
@@ -128,7 +128,7 @@ def test_translation_text_is_escaped(shown):
 
 def test_unplaced_parts_go_to_the_end():
     def run(texts, attention):
-        return [TranslatedText("eins zwei", 0.0) for _ in texts]
+        return [Hypothesis("eins zwei", 0.0) for _ in texts]
 
     html = translate(read("<p>one <b>two</b> <i>three</i> {x}.</p>", "html"), "en", run)
     assert html.text == "<p>eins zwei<b></b><i></i> {x}</p>"
@@ -141,7 +141,7 @@ def test_blank_output_keeps_source():
     actual = translate(
         read(document, "markdown"),
         "en",
-        lambda texts, attention: [TranslatedText(" ", 0.0) for _ in texts],
+        lambda texts, attention: [Hypothesis(" ", 0.0) for _ in texts],
     )
     assert actual.text == document
 
@@ -149,7 +149,7 @@ def test_blank_output_keeps_source():
 def test_changed_numbers_are_restored():
     def run(texts, attention):
         return [
-            TranslatedText(text.replace("42", "zweiundvierzig").replace("7", "7"), 0.0)
+            Hypothesis(text.replace("42", "zweiundvierzig").replace("7", "7"), 0.0)
             for text in texts
         ]
 
@@ -244,7 +244,13 @@ def test_random_attention_keeps_markup(seeds):
     def one(text):
         source, target = text.split(), [f"w{n}" for n in range(random.integers(1, 8))]
         weights = random.random((len(target) + 1, len(source) + 1))
-        return TranslatedText(" ".join(target), 0.0, [*target, "</s>"], [*source, "</s>"], weights)
+        return Hypothesis(
+            " ".join(target),
+            0.0,
+            [*target, "</s>"],
+            attention=weights,
+            source_tokens=[*source, "</s>"],
+        )
 
     for seed in seeds:
         made = Maker(seed).made()

@@ -8,7 +8,7 @@ from document_checks import addresses, check_places, elements, translate
 from hard_documents import HardMaker, adversary, unchanged
 
 from tfk_transformer.formats.registry import read
-from tfk_transformer.text.alignment import TranslatedText
+from tfk_transformer.text.results import Hypothesis
 from tfk_transformer.text.words import word_spans
 
 # The seeds of documents. More of them are in the long tests.
@@ -24,7 +24,7 @@ def copied(document, format="markdown"):
 
 def constant(text):
     """Return a translator of all texts to one, without attention."""
-    return lambda texts, attention: [TranslatedText(text, 0.0) for _ in texts]
+    return lambda texts, attention: [Hypothesis(text, 0.0) for _ in texts]
 
 
 def aligned(target):
@@ -35,7 +35,13 @@ def aligned(target):
 
     def one(source):
         weights = np.eye(len(target) + 1, len(source) + 1)
-        return TranslatedText("".join(target), 0.0, [*target, "</s>"], [*source, "</s>"], weights)
+        return Hypothesis(
+            "".join(target),
+            0.0,
+            [*target, "</s>"],
+            attention=weights,
+            source_tokens=[*source, "</s>"],
+        )
 
     return run
 
@@ -121,7 +127,7 @@ def test_escapes_only_where_needed():
     assert copied(document) == document
 
     def run(texts, attention):
-        return [TranslatedText(text.replace("One", "*One*"), 0.0) for text in texts]
+        return [Hypothesis(text.replace("One", "*One*"), 0.0) for text in texts]
 
     result = translate(read("One a_b.\n\nTwo a_b.\n", "markdown"), "en", run)
     assert result.text.startswith("\\*One\\* a")

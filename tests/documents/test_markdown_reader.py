@@ -12,7 +12,7 @@ from tfk_transformer.formats.reading.markdown_reader import (
     markdown_structure,
 )
 from tfk_transformer.formats.registry import read
-from tfk_transformer.text.alignment import TranslatedText
+from tfk_transformer.text.results import Hypothesis
 
 SHOWN = {ItemType.TEXT: "{}", ItemType.BREAK: "¶", ItemType.POINT: "⟦{}⟧"}
 DEFINITIONS = "\n\n[key]: https://example.org\n\n[^1]: note\n"
@@ -327,8 +327,12 @@ def in_capitals(texts, needs_attention):
     """Translate each text to capitals. Each word attends to itself."""
     pieces = [[*text.split(), "</s>"] for text in texts]
     return [
-        TranslatedText(
-            text.upper(), 0.0, [*text.upper().split(), "</s>"], words, np.eye(len(words))
+        Hypothesis(
+            text.upper(),
+            0.0,
+            [*text.upper().split(), "</s>"],
+            attention=np.eye(len(words)),
+            source_tokens=words,
         )
         for text, words in zip(texts, pieces, strict=True)
     ]

@@ -20,7 +20,6 @@ from tfk_transformer.formats.documents.translation import translating
 from tfk_transformer.formats.registry import DOCUMENT_FORMATS, read
 from tfk_transformer.inference.conveyor import text_road, translate_sentences
 from tfk_transformer.inference.streaming import stream_text
-from tfk_transformer.text.alignment import TranslatedText
 from tfk_transformer.text.outcome import too_long
 from tfk_transformer.text.results import Hypothesis, Translation
 from tfk_transformer.text.road import drive
@@ -117,7 +116,7 @@ def echo(text):
     """Return a text as its translation; each word attends to itself."""
     pieces = [*text.split(), "</s>"]
     weights = np.eye(len(pieces), dtype="float32")
-    return TranslatedText(CountedText(text), 0.0, pieces, pieces, weights)
+    return Hypothesis(CountedText(text), 0.0, pieces, attention=weights, source_tokens=pieces)
 
 
 STEPS = {

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Generic, Protocol, TypeVar, cast
 from tfk_transformer.formats.registry import check_document, read
 from tfk_transformer.inference.runtime import TranslatorRuntime
 from tfk_transformer.runtime_environment import with_install_line
-from tfk_transformer.text.alignment import TranslatedText
 from tfk_transformer.text.calibration import lowest_confidence
 from tfk_transformer.text.kept_characters import ReadableText, is_lexical, take_out
 from tfk_transformer.text.languages import language_code
@@ -212,7 +211,7 @@ def _best_hypotheses(
     """
     request, result = advance(translating, None)
     while request is not None:
-        best: list[TranslatedText | None] = [None] * len(request.texts)
+        best: list[Hypothesis | None] = [None] * len(request.texts)
         short = [index for index, text in enumerate(request.texts) if len(text) <= limit]
         size = MAX_ALIGNED_TEXTS if request.attention else max(1, len(short))
         for first in range(0, len(short), size):
@@ -226,18 +225,17 @@ def _best_hypotheses(
     return cast(Result, result)
 
 
-def _average_heads(outcome: Outcome[Translation], layer: int | None) -> TranslatedText | None:
+def _average_heads(outcome: Outcome[Translation], layer: int | None) -> Hypothesis | None:
     """Return the best hypothesis, with the mean attention (T, S) of the heads of a layer or all."""
     if isinstance(outcome, Refused):
         return None
     best = outcome.hypotheses[0]
     if best.attention is None:
-        return TranslatedText(best.text, best.score)
+        return best
     layers = len(best.attention)
     if layer is not None and not -layers <= layer < layers:
         raise ValueError(
             f"attention_layer: expected a number from {-layers} to {layers - 1}, got {layer}."
         )
     weights = best.attention.mean(axis=0) if layer is None else best.attention[layer]
-    mean = weights.mean(axis=0)
-    return TranslatedText(best.text, best.score, best.tokens, best.source_tokens, mean)
+    return best._replace(attention=weights.mean(axis=0))

@@ -6,10 +6,10 @@ import itertools
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
 
 import numpy as np
 
+from tfk_transformer.text.results import Hypothesis
 from tfk_transformer.text.words import Span, between, piece_spans, word_spans
 
 # The value of a target word without links: a run bridges one such word if the words on both sides
@@ -18,40 +18,6 @@ UNLINKED = -0.5
 TAKEN = -1e9  # the value of a target word that another element has
 NEARNESS = 1e-9  # the weight of the distance from the diagonal, less than any other difference
 TURNED = 0.6  # the weight of a gap on the other side of a target word than in the source
-
-
-class ScoredText(Protocol):
-    """The fields of a `Hypothesis` that an alignment reads; its module imports this one."""
-
-    @property
-    def text(self) -> str:
-        """The translation."""
-
-    @property
-    def score(self) -> float:
-        """The score of the search."""
-
-    @property
-    def tokens(self) -> list[str] | None:
-        """T pieces, the last one is the end token."""
-
-    @property
-    def source_tokens(self) -> list[str] | None:
-        """S pieces."""
-
-    @property
-    def attention(self) -> np.ndarray | None:
-        """The attention of layers, heads and tokens to source tokens, float32 (L, H, T, S)."""
-
-
-class TranslatedText(NamedTuple):
-    """The translation of a sentence or of a part of a sentence."""
-
-    text: str
-    score: float
-    tokens: list[str] | None = None  # T pieces, the last one is the end token
-    source_tokens: list[str] | None = None  # S pieces
-    attention: np.ndarray | None = None  # float32 (T, S), of tokens to source tokens
 
 
 Link = tuple[int, int]  # (source word, target word)
@@ -119,9 +85,10 @@ class Alignment:
         return first + int(np.argmax(votes[first : last + 1])) if votes.any() else last
 
 
-def align(source: str, translation: TranslatedText) -> Alignment:
-    """Return the alignment of a translation."""
-    target, _, tokens, source_tokens, attention = translation
+def align(source: str, translation: Hypothesis) -> Alignment:
+    """Return the alignment of a translation whose attention, if any, is float32 (T, S)."""
+    target, tokens, source_tokens = translation.text, translation.tokens, translation.source_tokens
+    attention = translation.attention
     if attention is None or tokens is None or source_tokens is None:
         return Alignment(word_spans(source), word_spans(target), [])
     # A decoder-only model attends to its start token, its prompt, and its own tokens.
@@ -184,20 +151,13 @@ def _split(words: Sequence[Span], cuts: Iterable[int]) -> tuple[list[Span], list
     return spans, parts
 
 
-def hypothesis_alignment(source: str, hypothesis: ScoredText) -> Alignment:
+def hypothesis_alignment(source: str, hypothesis: Hypothesis) -> Alignment:
     """Return the alignment of a hypothesis, by the mean attention of all layers and heads."""
     if hypothesis.attention is None:
         raise ValueError(
             "translation: expected one with attention, got none; translate with attention=True."
         )
-    translation = TranslatedText(
-        hypothesis.text,
-        hypothesis.score,
-        hypothesis.tokens,
-        hypothesis.source_tokens,
-        hypothesis.attention.mean(axis=(0, 1)),
-    )
-    return align(source, translation)
+    return align(source, hypothesis._replace(attention=hypothesis.attention.mean(axis=(0, 1))))
 
 
 def _overlaps(words: Sequence[Span], pieces: Sequence[Span]) -> np.ndarray:

@@ -1,5 +1,6 @@
 """The results of translation, scoring and classification, of texts and of documents."""
 
+import importlib
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -58,10 +59,10 @@ class Translation(NamedTuple):
         return self.hypotheses[0].score
 
     def _repr_html_(self) -> str:
-        # Only notebooks need it.
-        from tfk_transformer.text.translation_html import translation_html
-
-        return translation_html(self.source, self.hypotheses)
+        # By name, since the module imports this one.
+        module = importlib.import_module("tfk_transformer.text.translation_html")
+        page: str = module.translation_html(self.source, self.hypotheses)
+        return page
 
 
 class DocumentSentence(NamedTuple):

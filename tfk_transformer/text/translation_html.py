@@ -5,7 +5,8 @@ import html
 import itertools
 from collections.abc import Sequence
 
-from tfk_transformer.text.alignment import ScoredText, hypothesis_alignment
+from tfk_transformer.text.alignment import hypothesis_alignment
+from tfk_transformer.text.results import Hypothesis
 from tfk_transformer.text.words import Span
 
 # The palette of Okabe and Ito, which is distinguishable with common types of color blindness.
@@ -13,7 +14,7 @@ HIGHLIGHT_COLORS = ("0,114,178", "213,94,0", "0,158,115", "204,121,167", "230,15
 HINT_WORDS = 3  # source words in the tooltip of a target word
 
 
-def translation_html(source_text: str, hypotheses: Sequence[ScoredText]) -> str:
+def translation_html(source_text: str, hypotheses: Sequence[Hypothesis]) -> str:
     """Return an HTML fragment with the source, the hypotheses and their scores, without scripts.
 
     If the best hypothesis has attention, each of its words has the color of the source word with

@@ -25,14 +25,15 @@ from tfk_transformer.formats.documents.verification import (
 )
 from tfk_transformer.formats.documents.writing import PartWriter
 from tfk_transformer.formats.lines import one_line
-from tfk_transformer.text.alignment import Alignment, TranslatedText, align, split_copied_words
-from tfk_transformer.text.results import DocumentSentence, DocumentTranslation
+from tfk_transformer.text.alignment import Alignment, align, split_copied_words
+from tfk_transformer.text.results import DocumentSentence, DocumentTranslation, Hypothesis
 from tfk_transformer.text.road import Sentences
 from tfk_transformer.text.splitting import cut_in_two, sentence_spans
 
 T = TypeVar("T")
-# Yields sentences, and receives the translation of each, None if it is too long for the model.
-Translating: TypeAlias = Generator[Sentences, Sequence[TranslatedText | None], T]
+# Yields sentences, and receives the translation of each with its mean attention (T, S) if asked
+# for; None if it is too long for the model.
+Translating: TypeAlias = Generator[Sentences, Sequence[Hypothesis | None], T]
 
 WRITINGS = 2  # ways to write the translation of a part
 
@@ -192,7 +193,7 @@ def _protect_lost_numbers(part: Segment, source: str, target: str) -> Segment:
 
 
 def _write(
-    document: Document, part: Segment, marked: MarkedText, translation: TranslatedText
+    document: Document, part: Segment, marked: MarkedText, translation: Hypothesis
 ) -> tuple[str, ...]:
     """Return a part's translation as it reads best, and with all escapes and blanks at markup."""
     if not translation.text.strip():
