@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from tfk_transformer.atomic_write import check_new
 from tfk_transformer.config.words import unknown_names
 from tfk_transformer.export import file_names
 from tfk_transformer.runtime_environment import check_tensorflow_text, with_install_line
@@ -102,11 +103,7 @@ def check_packages(formats: Sequence[str]) -> None:
 
 def check_out(out: str | os.PathLike[str], argument: str = "out", what: str = "folder") -> None:
     """Check that a new folder or file can be made at a path. Missing parents are made later."""
-    if os.path.lexists(out):
-        raise ValueError(
-            f"{argument}: expected a new {what}, got {out}, which exists; choose another name or "
-            "remove it."
-        )
+    check_new(out, argument, what)
     check_writable(out, argument)
 
 

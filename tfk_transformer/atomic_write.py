@@ -156,6 +156,15 @@ def path_identity(path: str | os.PathLike[str]) -> Identity:
     return (*numbers, parent.st_dev, parent.st_ino)
 
 
+def check_new(path: str | os.PathLike[str], argument: str = "out", what: str = "folder") -> None:
+    """Refuse a path that exists, also as a link to a missing folder or file."""
+    if os.path.lexists(path):
+        raise ValueError(
+            f"{argument}: expected a new {what}, got {path}, which exists; choose another name or "
+            "remove it."
+        )
+
+
 def replace_text(path: str | os.PathLike[str], text: str) -> None:
     """Write a small file, so that a power cut leaves the old or the new file."""
     path = Path(path)

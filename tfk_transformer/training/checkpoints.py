@@ -12,7 +12,7 @@ import keras
 import numpy as np
 
 from tfk_transformer.array_types import Tensor
-from tfk_transformer.atomic_write import atomic_write
+from tfk_transformer.atomic_write import atomic_write, check_new
 from tfk_transformer.config.array_files import npz_headers, open_archive, read_npz
 from tfk_transformer.config.small_files import one_line_error, parse_json_object
 from tfk_transformer.data.labels import Labels
@@ -184,11 +184,8 @@ def check_work_folder(recipe: Recipe, out: Path, resume: bool) -> None:
             "resume it, or remove it" if has_recipe else f"it has no {bundle.RECIPE}, so remove it"
         )
         raise ValueError(f"out: {work} holds an unfinished training; {remedy} to start again.")
-    elif os.path.lexists(out):
-        raise ValueError(
-            f"out: expected a new folder, got {out}, which exists; choose another name or remove "
-            "it."
-        )
+    else:
+        check_new(out)
 
 
 def is_finished(recipe: Recipe, out: Path) -> bool:

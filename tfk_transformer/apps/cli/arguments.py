@@ -6,7 +6,6 @@ The checks run before TensorFlow is loaded.
 import functools
 import inspect
 import json
-import os
 from collections.abc import Callable, Mapping
 from enum import StrEnum
 from pathlib import Path
@@ -273,13 +272,4 @@ def check_bundle(bundle: Path) -> None:
         raise ValueError(
             f"bundle: expected a folder that `train` or `import` wrote, got {bundle} without "
             "source.model; convert a model of another library with `tfk-transformer import`."
-        )
-
-
-def check_new_folder(out: Path, name: str = "out") -> None:
-    """Refuse an output folder that exists; `name` is that of the argument."""
-    if os.path.lexists(out):  # also a link to a missing folder
-        raise ValueError(
-            f"{name}: expected a new folder, got {out}, which exists; choose another name or "
-            "remove it."
         )

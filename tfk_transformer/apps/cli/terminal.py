@@ -19,8 +19,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO, cast
 
-from tfk_transformer.apps.cli.arguments import check_new_folder
-from tfk_transformer.atomic_write import lock
+from tfk_transformer.atomic_write import check_new, lock
 from tfk_transformer.config.words import escape_controls
 from tfk_transformer.formats.compression import count_lines
 from tfk_transformer.runtime_environment import load_tensorflow
@@ -189,7 +188,7 @@ def steps(quiet: bool, verbose: bool) -> Iterator[Callable[[str], None]]:
 def new_folder(out: Path, quiet: bool, verbose: bool) -> Iterator[Callable[[str], None]]:
     """Lock a folder that the block writes with TensorFlow; see `steps`."""
     with lock(out), steps(quiet, verbose) as begin:
-        check_new_folder(out)  # another run may have just ended
+        check_new(out)  # another run may have just ended
         begin("load TensorFlow")
         load_tensorflow()
         yield begin

@@ -9,8 +9,9 @@ from typing import Annotated, Any
 import typer
 
 from tfk_transformer.apps.cli import arguments
-from tfk_transformer.apps.cli.arguments import OUTPUT, check_bundle, check_new_folder, option
+from tfk_transformer.apps.cli.arguments import OUTPUT, check_bundle, option
 from tfk_transformer.apps.cli.terminal import new_folder, plain_warnings, print_line, print_report
+from tfk_transformer.atomic_write import check_new
 from tfk_transformer.config.setting_values import setting_text
 from tfk_transformer.config.small_files import read_small_text
 from tfk_transformer.config.words import shorten
@@ -89,7 +90,7 @@ def import_command(
             differ.
     """
     arguments.check_input_files(probes=probes)
-    check_new_folder(out)
+    check_new(out)
     _check_model(model)
     texts = read_small_text(probes).splitlines() if probes else []
     if vocab_size is not None and not keep_text:
@@ -214,7 +215,7 @@ def ensemble_command(
     """
     for bundle in bundles:
         check_bundle(bundle)
-    check_new_folder(out)
+    check_new(out)
     with new_folder(out, quiet, verbose) as begin:
         from tfk_transformer.pipelines.translator import Translator
 
@@ -253,7 +254,7 @@ def trim_command(
             tenth of the kept sentences, with the pieces of the others.
     """
     check_bundle(bundle)
-    check_new_folder(out)
+    check_new(out)
     texts = open_texts("keep-text", keep_text)
     other_texts = {}
     if keep_target_text:

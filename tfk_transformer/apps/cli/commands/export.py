@@ -10,6 +10,7 @@ from tfk_transformer import datasets
 from tfk_transformer.apps.cli import arguments
 from tfk_transformer.apps.cli.arguments import DEFAULT_BEAM, OUTPUT, option
 from tfk_transformer.apps.cli.terminal import command_line, new_folder, plain_warnings, print_report
+from tfk_transformer.atomic_write import check_new
 from tfk_transformer.config.words import unknown_names
 from tfk_transformer.export import file_names, formats
 from tfk_transformer.pipelines.licenses import LicenseWarning
@@ -120,7 +121,7 @@ def export_command(
         datasets.load(calibrate).pairs("validation")
     if set(format or ()) & set(formats.WEB_SOURCES):
         find_packages(node_modules)
-    arguments.check_new_folder(out)
+    check_new(out)
     _check_serving(serving, name, version, mounted, format, shortlist)
     with plain_warnings(LicenseWarning), new_folder(out, quiet, verbose) as begin:
         from tfk_transformer.export.exporting import export

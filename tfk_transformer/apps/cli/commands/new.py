@@ -7,9 +7,8 @@ from typing import Annotated
 
 import typer
 
-from tfk_transformer.apps.cli.arguments import check_new_folder
 from tfk_transformer.apps.cli.terminal import command_line, console
-from tfk_transformer.atomic_write import atomic_write, lock
+from tfk_transformer.atomic_write import atomic_write, check_new, lock
 from tfk_transformer.runtime_environment import with_install_line
 
 TEMPLATE = Path(__file__).with_name("template")
@@ -34,7 +33,7 @@ def new_command(folder: Annotated[Path, typer.Argument(metavar="DIR")]) -> None:
         folder: The folder of the project. It must not exist.
     """
     with lock(folder, "DIR"):
-        check_new_folder(folder, "DIR")
+        check_new(folder, "DIR")
         with atomic_write(folder) as new:
             new.mkdir()
             for file in sorted(TEMPLATE.iterdir()):

@@ -16,7 +16,7 @@ from tfk_transformer.apps.cli import arguments
 from tfk_transformer.apps.cli.arguments import OUTPUT, check_bundle, option
 from tfk_transformer.apps.cli.main import USER_ERRORS, print_error
 from tfk_transformer.apps.cli.terminal import console
-from tfk_transformer.atomic_write import lock
+from tfk_transformer.atomic_write import check_new, lock
 from tfk_transformer.runtime_environment import load_backend, use_onednn
 from tfk_transformer.training.recipe import Recipe
 from tfk_transformer.training.recipe_schema import recipe_schema
@@ -87,7 +87,7 @@ def required_out(out: Path | None) -> Path:
 def check_data(recipe: Recipe, out: Path, resume: bool, cache: Path | None) -> None:
     """Refuse invalid data or folders before the backend is loaded, which takes seconds."""
     if not resume:
-        arguments.check_new_folder(out)
+        check_new(out)
         if recipe.start is not None:
             check_bundle(Path(recipe.start))
     for data, split in ((recipe.data, "train"), (recipe.validation_data, "validation")):
