@@ -6,36 +6,28 @@ and its halves go with the next round. In the end, the sentences are joined.
 """
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Generic, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Generic, TypeAlias, TypeVar, cast
 
 from tfk_transformer.formats.registry import check_document, read
-from tfk_transformer.inference.runtime import TranslatorRuntime
+from tfk_transformer.inference.glossary_search import GlossarySearch
+from tfk_transformer.inference.text_search import TextSearch
 from tfk_transformer.runtime_environment import with_install_line
 from tfk_transformer.text.calibration import lowest_confidence
 from tfk_transformer.text.kept_characters import ReadableText, is_lexical, take_out
 from tfk_transformer.text.languages import language_code
 from tfk_transformer.text.outcome import Outcome, Refused, check_texts, too_long
 from tfk_transformer.text.results import DocumentTranslation, Hypothesis, Translation
-from tfk_transformer.text.road import Outcomes, Road, Sentences, advance
+from tfk_transformer.text.road import Road, Sentences, advance
 from tfk_transformer.text.splitting import SplitText, split_text
 
 if TYPE_CHECKING:
     from tfk_transformer.formats.documents.translation import Translating
 
 Result = TypeVar("Result")
+Search: TypeAlias = TextSearch | GlossarySearch  # translates sentences as they are
 # Pieces are rarely longer. A sentence with more characters per token is cut before it is tokenized.
 LONG_PIECE = 16
 MAX_ALIGNED_TEXTS = 1000  # texts whose attention is in memory at the same time
-
-
-class Search(Protocol):
-    """Translates sentences as they are, with or without a glossary."""
-
-    runtime: TranslatorRuntime
-    terms: frozenset[str]  # the characters of the terms, which the search must read
-
-    def translate(self, sentences: Sentences) -> Outcomes:
-        """Return the outcome of each sentence."""
 
 
 def text_road(

@@ -38,6 +38,7 @@ class GlossarySearch:
         self.runtime = search.runtime
         self._search = search
         self._glossary = glossary if isinstance(glossary, Glossary) else Glossary(glossary)
+        # Characters that the search must read.
         self.terms = frozenset("".join(self._glossary.terms))
         targets = sorted(set(self._glossary.terms.values()))
         ids = self.runtime.tokenizers.target_tokenizer.encode(targets)

@@ -27,7 +27,7 @@ TOKENS = ("token_scores, attention", "score_ids", "generate")
 class TextSearch:
     """The search of one call, whose settings are resolved once; see `BaseTranslator.translate`."""
 
-    terms: frozenset[str] = frozenset()  # without a glossary, there are none
+    terms: frozenset[str] = frozenset()  # characters that a glossary requires: none here
 
     def __init__(
         self,
