@@ -1,16 +1,15 @@
-"""Batches of texts of similar length, and the functions of a model that run on one of them."""
+"""Batches of texts of similar length, and the scores of one of them."""
 
 import logging
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
 
-from tfk_transformer.inference.runtime import TranslatorRuntime, Workload
+from tfk_transformer.inference.runtime import TranslatorRuntime
 from tfk_transformer.inference.signatures import FUNCTIONS
-from tfk_transformer.text.results import Hypothesis, to_hypotheses
 
 # In characters, about 60 tokens. Batches of longer texts contain fewer texts, since time and memory
 # depend on tokens.
@@ -74,81 +73,6 @@ def _batches(lengths: Sequence[int], batch_size: int) -> Iterator[list[int]]:
         batch.append(index)
     if batch:
         yield batch
-
-
-def search_texts(
-    runtime: TranslatorRuntime,
-    scalars: Mapping[str, np.ndarray],
-    workload: Workload,
-    texts: Sequence[str],
-    prefixes: Sequence[str],
-) -> list[list[list[Hypothesis]]]:
-    """Return one column for `run_in_batches`: the hypotheses of each text.
-
-    The `scalars` are the search settings as inputs.
-    """
-    inputs = {
-        "text": np.array(texts, object),
-        "prefix": np.array(prefixes if any(prefixes) else [""], object),
-        **scalars,
-    }
-    outputs = runtime.run("translate", inputs, workload)
-    results = (np.asarray(outputs[name]) for name in ("translations", "scores"))
-    return [list(map(to_hypotheses, *results))]
-
-
-def search_with_tokens(
-    runtime: TranslatorRuntime,
-    scalars: Mapping[str, np.ndarray],
-    workload: Workload,
-    token_scores: bool,
-    attention: bool,
-    texts: Sequence[str],
-    prefixes: Sequence[str],
-) -> list[list[list[Hypothesis]]]:
-    """Return the same as `search_texts`, with tokens."""
-    from tfk_transformer.inference.token_scoring import padded_ids
-
-    source_tokenizer, target_tokenizer, _ = runtime.tokenizers
-    source_ids = padded_ids(source_tokenizer.encode(texts))
-    prefix_ids = padded_ids(target_tokenizer.encode(prefixes))
-    inputs = {"source_ids": source_ids, "prefix_ids": prefix_ids, **scalars}
-    outputs = runtime.run("generate", inputs, workload)
-    ids = np.asarray(outputs["ids"])
-    count, n_best, length = ids.shape
-    rows = ids.reshape(count * n_best, length)  # of which each has a source
-    sources = np.repeat(source_ids, n_best, axis=0)
-    log_probs, _, *weights = score_ids(runtime, sources, rows, attention)
-    decoded = target_tokenizer.decode(rows.tolist())
-    results = []
-    for index, scores in enumerate(np.asarray(outputs["scores"])):
-        first = index * n_best
-        hypotheses = to_hypotheses(decoded[first : first + n_best], scores)
-        detailed = []
-        for row, hypothesis in enumerate(hypotheses, first):
-            details = runtime.tokenizers.details(
-                sources[row],
-                rows[row],
-                log_probs[row] if token_scores else None,
-                weights[0][row] if attention else None,
-            )
-            detailed.append(hypothesis._replace(**details))
-        results.append(detailed)
-    return [results]
-
-
-def score_texts(
-    runtime: TranslatorRuntime, attention: bool, sources: Sequence[str], targets: Sequence[str]
-) -> list[np.ndarray]:
-    """Return columns for `run_in_batches`: log-probabilities, and the arguments of `details`."""
-    from tfk_transformer.inference.token_scoring import padded_ids
-
-    source_ids = padded_ids(runtime.tokenizers.source_tokenizer.encode(sources))
-    target_ids = padded_ids(runtime.tokenizers.target_tokenizer.encode(targets))
-    token_log_probs, log_probability, *weights = score_ids(
-        runtime, source_ids, target_ids, attention
-    )
-    return [log_probability, source_ids, target_ids, token_log_probs, *weights]
 
 
 def score_ids(

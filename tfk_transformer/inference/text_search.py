@@ -8,16 +8,11 @@ from typing import Any
 import numpy as np
 
 from tfk_transformer.config.search_settings import resolve_settings, setting_arrays
-from tfk_transformer.inference.batches import (
-    run_in_batches,
-    score_texts,
-    search_texts,
-    search_with_tokens,
-)
+from tfk_transformer.inference.batches import run_in_batches, score_ids
 from tfk_transformer.inference.runtime import TranslatorRuntime, Workload, are_small
 from tfk_transformer.text.calibration import with_confidences
 from tfk_transformer.text.outcome import Outcome, Refused, too_long
-from tfk_transformer.text.results import ScoredTarget, Translation
+from tfk_transformer.text.results import Hypothesis, ScoredTarget, Translation, to_hypotheses
 from tfk_transformer.text.road import Sentences
 
 # The arguments that need tokens, and the functions of the model that give them.
@@ -66,17 +61,10 @@ class TextSearch:
             self.runtime.require(*TOKENS)
             workload = Workload(small=small)
             attention = self._attention or sentences.attention
-            search = functools.partial(
-                search_with_tokens,
-                self.runtime,
-                self._scalars,
-                workload,
-                self._token_scores,
-                attention,
-            )
+            search = functools.partial(self._search_with_tokens, workload, attention)
         else:
             workload = Workload(self.runtime.concurrency(len(texts)), small)
-            search = functools.partial(search_texts, self.runtime, self._scalars, workload)
+            search = functools.partial(self._search_texts, workload)
         rows = run_in_batches(
             texts, self.batch_size, search, prefixes, concurrency=workload.concurrency
         )
@@ -98,6 +86,52 @@ class TextSearch:
             for translation in translations
         ]
 
+    def _search_texts(
+        self, workload: Workload, texts: Sequence[str], prefixes: Sequence[str]
+    ) -> list[list[list[Hypothesis]]]:
+        """Return one column for `run_in_batches`: the hypotheses of each text."""
+        inputs = {
+            "text": np.array(texts, object),
+            "prefix": np.array(prefixes if any(prefixes) else [""], object),
+            **self._scalars,
+        }
+        outputs = self.runtime.run("translate", inputs, workload)
+        results = (np.asarray(outputs[name]) for name in ("translations", "scores"))
+        return [list(map(to_hypotheses, *results))]
+
+    def _search_with_tokens(
+        self, workload: Workload, attention: bool, texts: Sequence[str], prefixes: Sequence[str]
+    ) -> list[list[list[Hypothesis]]]:
+        """Return the same as `_search_texts`, with tokens."""
+        from tfk_transformer.inference.token_scoring import padded_ids
+
+        source_tokenizer, target_tokenizer, _ = self.runtime.tokenizers
+        source_ids = padded_ids(source_tokenizer.encode(texts))
+        prefix_ids = padded_ids(target_tokenizer.encode(prefixes))
+        inputs = {"source_ids": source_ids, "prefix_ids": prefix_ids, **self._scalars}
+        outputs = self.runtime.run("generate", inputs, workload)
+        ids = np.asarray(outputs["ids"])
+        count, n_best, length = ids.shape
+        rows = ids.reshape(count * n_best, length)  # of which each has a source
+        sources = np.repeat(source_ids, n_best, axis=0)
+        log_probs, _, *weights = score_ids(self.runtime, sources, rows, attention)
+        decoded = target_tokenizer.decode(rows.tolist())
+        results = []
+        for index, scores in enumerate(np.asarray(outputs["scores"])):
+            first = index * n_best
+            hypotheses = to_hypotheses(decoded[first : first + n_best], scores)
+            detailed = []
+            for row, hypothesis in enumerate(hypotheses, first):
+                details = self.runtime.tokenizers.details(
+                    sources[row],
+                    rows[row],
+                    log_probs[row] if self._token_scores else None,
+                    weights[0][row] if attention else None,
+                )
+                detailed.append(hypothesis._replace(**details))
+            results.append(detailed)
+        return [results]
+
 
 def score_pairs(
     runtime: TranslatorRuntime,
@@ -108,8 +142,17 @@ def score_pairs(
 ) -> list[Outcome[ScoredTarget]]:
     """Return the outcome of scoring each pair of a source and its target."""
     runtime.require("score, score_tokens", "score_ids")
+    from tfk_transformer.inference.token_scoring import padded_ids
 
-    run = functools.partial(score_texts, runtime, attention)
+    def run(sources: Sequence[str], targets: Sequence[str]) -> list[np.ndarray]:
+        """Return columns: log-probabilities, and the arguments of `details`."""
+        source_ids = padded_ids(runtime.tokenizers.source_tokenizer.encode(sources))
+        target_ids = padded_ids(runtime.tokenizers.target_tokenizer.encode(targets))
+        token_log_probs, log_probability, *weights = score_ids(
+            runtime, source_ids, target_ids, attention
+        )
+        return [log_probability, source_ids, target_ids, token_log_probs, *weights]
+
     rows = run_in_batches(sources, batch_size, run, targets)
     too_long_pair = Refused(
         "texts", f"{long_pair(runtime.max_length)} this pair; split it into sentences."
