@@ -71,19 +71,16 @@ tfk-transformer translate files/translate.onnx
 """
 
 
-# The locks of the command that runs, which are released when it ends.
-_locks: ContextVar[contextlib.ExitStack] = ContextVar("locks")
+_command: ContextVar[typer.Context] = ContextVar("command")  # the command that runs
 
 
 class _LockingCommand(HelpfulCommand):
-    """A command that releases the locks of `lock_output` when it ends."""
+    """A command whose context has the locks of `lock_output`, until it ends."""
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command."""
-        with contextlib.ExitStack() as stack:
-            token = _locks.set(stack)
-            stack.callback(_locks.reset, token)
-            return super().invoke(ctx)
+        _command.set(ctx)
+        return super().invoke(ctx)
 
 
 def lock_output(path: Path | None, option: str) -> None:
@@ -94,7 +91,7 @@ def lock_output(path: Path | None, option: str) -> None:
     from tfk_transformer.atomic_write import lock
 
     if path is not None and (path.is_file() or path.is_dir() or not path.exists()):
-        _locks.get().enter_context(lock(path, option))
+        _command.get().with_resource(lock(path, option))
 
 
 class _LazyCommands(HelpfulGroup):
