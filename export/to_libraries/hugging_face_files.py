@@ -33,6 +33,7 @@ from tfk_transformer.importing.vocabulary import (
     WORD_MARK,
     Piece,
     is_tag,
+    unused_name,
 )
 from tfk_transformer.importing.weights import restore_arrays
 from tfk_transformer.pipelines.bundle import write_json
@@ -145,8 +146,7 @@ def _sides(translator: Translator) -> list[tuple[ModelProto, list[str]]]:
     tokenizers = (translator.source_tokenizer, translator.target_tokenizer)
     models = [ModelProto.FromString(tokenizer.model) for tokenizer in tokenizers]
     used = {piece.piece for model in models for piece in model.pieces[UNKNOWN_ID + 1 :]}
-    candidates = (f"<s{'_' * n}>" for n in range(len(used) + 1))
-    start = next(name for name in candidates if name not in used)
+    start = unused_name("s", used)
     sides = []
     for tokenizer, model in zip(tokenizers, models, strict=True):
         processor = sentencepiece.SentencePieceProcessor(model_proto=tokenizer.model)

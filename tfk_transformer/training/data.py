@@ -330,12 +330,9 @@ class DataCache:
 
     def tokenizers(self) -> Tokenizers | None:
         """Return the source and target tokenizers; None if the cache is not complete."""
-        folder = self.complete_folder
-        return (
-            None
-            if folder is None
-            else checkpoints.load_tokenizers(folder, self.recipe.architecture)
-        )
+        if (folder := self.complete_folder) is None:
+            return None
+        return checkpoints.load_tokenizers(folder, self.recipe.architecture)
 
     def probes(self, batches: TokenBatches) -> list[str]:
         """Return the first source texts of the split of `batches`."""
