@@ -13,7 +13,7 @@ from tfk_transformer.inference.glossary_search import GlossarySearch
 from tfk_transformer.inference.text_search import TextSearch
 from tfk_transformer.runtime_environment import with_install_line
 from tfk_transformer.text.calibration import lowest_confidence
-from tfk_transformer.text.kept_characters import ReadableText, is_lexical, take_out
+from tfk_transformer.text.kept_characters import ReadableText, take_out
 from tfk_transformer.text.languages import language_code
 from tfk_transformer.text.outcome import Outcome, Refused, check_texts, too_long
 from tfk_transformer.text.results import DocumentTranslation, Hypothesis, Translation
@@ -128,7 +128,7 @@ def translate_sentences(search: Search, sentences: Sentences) -> list[Outcome[Tr
         zip(sentences.texts, sentences.prefixes, strict=True)
     ):
         text = take_out(sentence, None if prefix else characters, search.terms)
-        if prefix or any(map(is_lexical, text.text)) or not sentence.strip():
+        if prefix or any(map(str.isalnum, text.text)) or not sentence.strip():
             readable[index] = text
         else:
             outcomes[index] = Translation(

@@ -13,7 +13,7 @@ from tfk_transformer.constants import END_ID, LENGTH_ALLOWANCE, PAD_ID, START_ID
 from tfk_transformer.inference.conveyor import TextOnRoad
 from tfk_transformer.inference.runtime import TranslatorRuntime
 from tfk_transformer.inference.signatures import STEP_SETTINGS
-from tfk_transformer.text.kept_characters import ReadableText, is_lexical, take_out
+from tfk_transformer.text.kept_characters import ReadableText, take_out
 from tfk_transformer.text.outcome import Refused, TextError, check_texts
 from tfk_transformer.text.results import NO_HYPOTHESIS
 
@@ -91,7 +91,7 @@ def _stream_sentences(
     previous = ""
     for index, text in enumerate(on_road.results):
         parts: Iterator[str] = iter([split.sentences[index]])
-        if any(map(is_lexical, text.text)):
+        if any(map(str.isalnum, text.text)):
             parts = _stream_ids(runtime, _tokenize(runtime, [text.text]), settings)
             if text.units:
                 parts = _put_back(text, parts)

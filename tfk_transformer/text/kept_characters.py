@@ -110,14 +110,9 @@ def _lexical_span(text: str) -> tuple[int, int]:
 
     Without any, they are the end and the start of the text.
     """
-    first = next((n for n, character in enumerate(text) if is_lexical(character)), len(text))
-    last = next((n for n in range(len(text), first, -1) if is_lexical(text[n - 1])), 0)
+    first = next((n for n, character in enumerate(text) if character.isalnum()), len(text))
+    last = next((n for n in range(len(text), first, -1) if text[n - 1].isalnum()), 0)
     return first, last
-
-
-def is_lexical(character: str) -> bool:
-    """Return whether a character is a letter or a number."""
-    return unicodedata.category(character)[0] in "LN"
 
 
 def is_unspaced(character: str) -> bool:
@@ -162,7 +157,7 @@ def _lacking_spans(
             c in characters or c in exempt or unicodedata.category(c) in IGNORED_CATEGORIES
             for c in composed
         )
-        return is_lacking, any(is_lexical(c) and not is_unspaced(c) for c in composed)
+        return is_lacking, any(c.isalnum() and not is_unspaced(c) for c in composed)
 
     # Each character is in one span with the characters that belong to it.
     joined = [unicodedata.category(character) in JOINED_CATEGORIES for character in text[1:]]
@@ -197,7 +192,7 @@ def _separator(left: str, right: str, blank_before: bool, blank_after: bool) -> 
         return ""
     if blank_before and blank_after:
         return " "
-    if is_lexical(left[-1]) and is_lexical(right[0]):
+    if left[-1].isalnum() and right[0].isalnum():
         is_joined = is_unspaced(left[-1]) and is_unspaced(right[0])
         return "" if is_joined and not (blank_before or blank_after) else " "
     is_open = unicodedata.category(left[-1]) in OPENING_CATEGORIES
