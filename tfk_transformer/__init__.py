@@ -47,7 +47,7 @@ _HOME = {
     "Translator": "pipelines.translator",
     "TextClassifier": "pipelines.text_classifier",
     "Translation": "text.results",
-    "Hypothesis": "text.results",
+    "Hypothesis": "text.alignment",
     "ScoredTarget": "text.results",
     "Classification": "text.results",
     "Refused": "text.outcome",
@@ -107,11 +107,11 @@ if TYPE_CHECKING:  # the same names as in `_HOME`, for type checkers and editors
     from tfk_transformer.models.transformer import Transformer as Transformer
     from tfk_transformer.pipelines.text_classifier import TextClassifier as TextClassifier
     from tfk_transformer.pipelines.translator import Translator as Translator
+    from tfk_transformer.text.alignment import Hypothesis as Hypothesis
     from tfk_transformer.text.glossary import Glossary as Glossary
     from tfk_transformer.text.outcome import Refused as Refused
     from tfk_transformer.text.outcome import TextError as TextError
     from tfk_transformer.text.results import Classification as Classification
-    from tfk_transformer.text.results import Hypothesis as Hypothesis
     from tfk_transformer.text.results import ScoredTarget as ScoredTarget
     from tfk_transformer.text.results import Translation as Translation
     from tfk_transformer.tokenizers.subword_tokenizer import SubwordTokenizer as SubwordTokenizer

@@ -12,11 +12,12 @@ from tfk_transformer.formats.registry import check_document, read
 from tfk_transformer.inference.glossary_search import GlossarySearch
 from tfk_transformer.inference.text_search import TextSearch
 from tfk_transformer.runtime_environment import with_install_line
+from tfk_transformer.text.alignment import Hypothesis
 from tfk_transformer.text.calibration import lowest_confidence
 from tfk_transformer.text.kept_characters import ReadableText, take_out
 from tfk_transformer.text.languages import language_code
 from tfk_transformer.text.outcome import Outcome, Refused, check_texts, too_long
-from tfk_transformer.text.results import DocumentTranslation, Hypothesis, Translation
+from tfk_transformer.text.results import DocumentTranslation, Translation
 from tfk_transformer.text.road import Road, Sentences, advance
 from tfk_transformer.text.splitting import SplitText, split_text
 

@@ -10,9 +10,10 @@ import numpy as np
 from tfk_transformer.config.search_settings import resolve_settings, setting_arrays
 from tfk_transformer.inference.batches import run_in_batches, score_ids
 from tfk_transformer.inference.runtime import TranslatorRuntime, Workload, are_small
+from tfk_transformer.text.alignment import Hypothesis
 from tfk_transformer.text.calibration import with_confidences
 from tfk_transformer.text.outcome import Outcome, Refused, too_long
-from tfk_transformer.text.results import Hypothesis, ScoredTarget, Translation, to_hypotheses
+from tfk_transformer.text.results import ScoredTarget, Translation, to_hypotheses
 from tfk_transformer.text.road import Sentences
 
 # The arguments that need tokens, and the functions of the model that give them.

@@ -1,4 +1,4 @@
-"""Word alignment of a translation and its source, by the model's attention."""
+"""Hypotheses of a search, and the alignment of their words with the source's, by attention."""
 
 import bisect
 import functools
@@ -6,10 +6,10 @@ import itertools
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
-from tfk_transformer.text.results import Hypothesis
 from tfk_transformer.text.words import Span, between, piece_spans, word_spans
 
 # The value of a target word without links: a run bridges one such word if the words on both sides
@@ -19,8 +19,21 @@ TAKEN = -1e9  # the value of a target word that another element has
 NEARNESS = 1e-9  # the weight of the distance from the diagonal, less than any other difference
 TURNED = 0.6  # the weight of a gap on the other side of a target word than in the source
 
-
 Link = tuple[int, int]  # (source word, target word)
+
+
+class Hypothesis(NamedTuple):
+    """One translation of a text. Fields that were not requested are None."""
+
+    text: str
+    score: float  # log-probability / length penalty + coverage penalty
+    # T pieces; the last one is the end token's, unless the length limit cut the hypothesis.
+    tokens: list[str] | None = None
+    token_log_probs: list[float] | None = None  # T log-probabilities
+    # float32 (L, H, T, S), of the decoder's layers and heads; each row sums to 1.
+    attention: np.ndarray | None = None
+    # The S pieces attended to: the source; in a decoder-only model, all tokens before the last.
+    source_tokens: list[str] | None = None
 
 
 @dataclass(frozen=True)

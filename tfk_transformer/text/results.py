@@ -1,27 +1,14 @@
 """The results of translation, scoring and classification, of texts and of documents."""
 
-import importlib
 from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 
+from tfk_transformer.text.alignment import Hypothesis
+
 # A search with fewer hypotheses than requested gives the missing ones a score of -1e9.
 NO_HYPOTHESIS = -5e8
-
-
-class Hypothesis(NamedTuple):
-    """One translation of a text. Fields that were not requested are None."""
-
-    text: str
-    score: float  # log-probability / length penalty + coverage penalty
-    # T pieces; the last one is the end token's, unless the length limit cut the hypothesis.
-    tokens: list[str] | None = None
-    token_log_probs: list[float] | None = None  # T log-probabilities
-    # float32 (L, H, T, S), of the decoder's layers and heads; each row sums to 1.
-    attention: np.ndarray | None = None
-    # The S pieces attended to: the source; in a decoder-only model, all tokens before the last.
-    source_tokens: list[str] | None = None
 
 
 class ScoredTarget(NamedTuple):
@@ -59,10 +46,10 @@ class Translation(NamedTuple):
         return self.hypotheses[0].score
 
     def _repr_html_(self) -> str:
-        # By name, since the module imports this one.
-        module = importlib.import_module("tfk_transformer.text.translation_html")
-        page: str = module.translation_html(self.source, self.hypotheses)
-        return page
+        # Only notebooks need it.
+        from tfk_transformer.text.translation_html import translation_html
+
+        return translation_html(self.source, self.hypotheses)
 
 
 class DocumentSentence(NamedTuple):

@@ -5,8 +5,7 @@ import html
 import itertools
 from collections.abc import Sequence
 
-from tfk_transformer.text.alignment import hypothesis_alignment
-from tfk_transformer.text.results import Hypothesis
+from tfk_transformer.text.alignment import Hypothesis, hypothesis_alignment
 from tfk_transformer.text.words import Span
 
 # The palette of Okabe and Ito, which is distinguishable with common types of color blindness.

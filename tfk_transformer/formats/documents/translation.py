@@ -25,8 +25,8 @@ from tfk_transformer.formats.documents.verification import (
 )
 from tfk_transformer.formats.documents.writing import PartWriter
 from tfk_transformer.formats.lines import one_line
-from tfk_transformer.text.alignment import Alignment, align, split_copied_words
-from tfk_transformer.text.results import DocumentSentence, DocumentTranslation, Hypothesis
+from tfk_transformer.text.alignment import Alignment, Hypothesis, align, split_copied_words
+from tfk_transformer.text.results import DocumentSentence, DocumentTranslation
 from tfk_transformer.text.road import Sentences
 from tfk_transformer.text.splitting import cut_in_two, sentence_spans
 
