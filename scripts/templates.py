@@ -10,7 +10,7 @@ FOLDER = Path(__file__).parents[1] / "export" / "to_onnx" / "templates"
 def main() -> None:
     """Write all templates."""
     load_tensorflow()
-    from tfk_transformer.export.to_onnx.templates.building import TEMPLATES, build
+    from template_building import TEMPLATES, build
 
     for template in TEMPLATES:
         print(build(template, FOLDER))

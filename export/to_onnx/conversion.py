@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from tensorflow.types.experimental import ConcreteFunction
     from tf2onnx.graph import Graph, Node
 
-# Domain and operators of the nodes that represent layers, see `templates.building`.
+# Domain and operators of the nodes that represent layers; see `scripts/template_building.py`.
 DOMAIN = "tfk_transformer"
 MEMBER = "member"  # the attribute of these nodes: the number of the member that has the layers
 READ = "Read"
@@ -60,7 +60,7 @@ def _rename(context: "Graph", node: "Node", name: str, arguments: list[object]) 
         # tf2onnx writes six nodes that multiply by 0 and 1, which turns an infinity into a NaN.
         node.type, node.domain = "Where", ""
     else:
-        # The token of a node that represents layers is the operator; see `templates.building`.
+        # The token of a node that represents layers is the operator.
         node.type, node.domain = node.get_attr_str("token"), DOMAIN
     return node
 

@@ -8,11 +8,13 @@ from random_translators import V, of_transformer
 from tiers import with_long
 
 from tfk_transformer.export.to_onnx import onnx_models
-from tfk_transformer.export.to_onnx.templates import building, expansion
+from tfk_transformer.export.to_onnx.templates import expansion
 from tfk_transformer.tokenizers.subword_tokenizer import SubwordTokenizer
 
 FOLDER = Path(expansion.__file__).parent
+sys.path.insert(0, str(Path(__file__).parents[2] / "scripts"))
 
+import template_building as building  # noqa: E402
 
 # A search is traced and converted in five processor seconds. test_onnx_layers.py compares searches
 # of the templates with the TensorFlow code.

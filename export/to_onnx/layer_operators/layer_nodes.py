@@ -1,7 +1,7 @@
 """Insert a model's layers into the graphs of its search and scoring.
 
 tf2onnx converts a layer to about 150 operators. The templates have a single node instead of all
-layers, see `templates.building`. This module writes about 30 operators for each layer instead.
+layers, see `scripts/template_building.py`. This module writes about 30 operators for each layer.
 
 N is the number of tokens that a step reads for each sentence: P + M in the first step, for the
 prefix and the beams, and M in later steps. A model without a prefix has P = 0.

@@ -1,4 +1,4 @@
-"""Graphs around a model's layers that fit every model, converted from TensorFlow at build time.
+"""Graphs around a model's layers that fit every model; `scripts/templates.py` converts them.
 
 Imports `conversion` and `optimize` of `to_onnx`, and the library.
 """

@@ -1,7 +1,8 @@
 """Expand templates to the graphs of a model, with one node for the layers of each member.
 
-A template is a graph around a `PlaceholderModel`. Its inputs include the model's sizes. A list of
-values whose length depends on the model, such as the keys of all layers, is a single packed value.
+A template is a graph around a `PlaceholderModel` of `scripts/template_building.py`. Its inputs
+include the model's sizes. A list of values whose length depends on the model, such as the keys of
+all layers, is a single packed value.
 """
 
 import functools

@@ -1,4 +1,4 @@
-"""Convert the templates from TensorFlow at build time. At export, `expansion` expands them."""
+"""Convert the templates of ONNX files from TensorFlow. At export, `expansion` expands them."""
 
 import functools
 import itertools
