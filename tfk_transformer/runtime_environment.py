@@ -16,6 +16,7 @@ from types import ModuleType
 _PACKAGES = {
     "beam": "apache_beam",
     "ctranslate2": "ctranslate2",
+    "data": "datasets polib pyarrow",
     "documents": "html5lib linkify_it markdown_it mdit_py_plugins",
     "evaluate": "num2words sacrebleu",
     "grpc": "grpc",

@@ -45,7 +45,7 @@ class Header(NamedTuple):
     shape: Shape
 
 
-def _check_total(size: int, file_size: int) -> None:
+def check_total(size: int, file_size: int) -> None:
     """Refuse a file whose content would have many times the size of the file."""
     if size > (allowed := MAX_COMPRESSION * file_size + SMALL_BYTES):
         raise ValueError(
@@ -87,7 +87,7 @@ def open_archive(path: Path) -> Iterator[zipfile.ZipFile]:
                 raise ValueError(
                     f"expected files without a password, got '{shorten(member.filename)}' with one"
                 )
-        _check_total(sum(member.file_size for member in members), path.stat().st_size)
+        check_total(sum(member.file_size for member in members), path.stat().st_size)
         yield archive
 
 
@@ -178,5 +178,5 @@ def read_pickle(path: Path) -> "dict[str, torch.Tensor]":
                 f"or nested one, or one without values on {tensor.device}"
             )
     sizes = (tensor.numel() * tensor.element_size() for tensor in plain.values())
-    _check_total(sum(sizes), path.stat().st_size)
+    check_total(sum(sizes), path.stat().st_size)
     return plain

@@ -8,7 +8,10 @@ from typing import NamedTuple
 from tfk_transformer.config.words import nearest
 from tfk_transformer.text.languages import Languages, is_language
 
-FORMS = "numbers:en-de, addition:2, files:SOURCE,TARGET, folder:DIR:de-en or tfds:NAME:pt-en"
+FORMS = (
+    "numbers:en-de, addition:2, files:SOURCE,TARGET, folder:DIR:de-en, tfds:NAME:pt-en, hf:NAME or "
+    "a file such as tsv:PATH, csv:PATH, jsonl:PATH, parquet:PATH, tmx:PATH or po:PATH"
+)
 USUAL_SPLITS = ("train", "validation", "test")
 EMPTY_SIDE = "with an empty side"
 LOCATIONS_SHOWN = 3  # of each reason in a report
@@ -20,6 +23,14 @@ class Pair(NamedTuple):
     source: str
     target: str
     where: str
+
+
+class NoPair(NamedTuple):
+    """A row without a pair: the reason, as in `Report.drop`, and its location."""
+
+    reason: str
+    where: str
+    is_broken: bool = True  # False for rows that have no pair on purpose, such as untranslated ones
 
 
 class Report:
@@ -97,15 +108,24 @@ class Source(ABC):
         """
         return self.name
 
+    @property
+    def note(self) -> str:
+        """A line about splits that were made from the training pairs; "" if there are none."""
+        return ""
+
+    def undivided(self) -> "Source":
+        """Return the source without splits that were made from the training pairs."""
+        return self
+
     @abstractmethod
-    def _read(self, split: str) -> Iterator[Pair]:
+    def _read(self, split: str) -> Iterator[Pair | NoPair]:
         """Return an iterator over all pairs of a split, including pairs with an empty side."""
 
     def pairs(self, split: str, report: Report | None = None) -> Iterator[Pair]:
         """Return an iterator over the pairs of a split.
 
-        Pairs with an empty (or blank) side are dropped. The data is read during the iteration, and
-        does not stay in RAM.
+        Pairs with an empty (or blank) side and broken rows are dropped. The data is read during the
+        iteration, and does not stay in RAM.
 
         Args:
             split: one of `splits`.
@@ -131,9 +151,11 @@ def order_splits(splits: Iterable[str]) -> tuple[str, ...]:
     return (*usual, *sorted(names.difference(USUAL_SPLITS)))
 
 
-def _drop_empty(pairs: Iterable[Pair], report: Report) -> Iterator[Pair]:
+def _drop_empty(pairs: Iterable[Pair | NoPair], report: Report) -> Iterator[Pair]:
     for pair in pairs:
-        if pair.source.strip() and pair.target.strip():
+        if isinstance(pair, NoPair):
+            report.drop(pair.reason, pair.where)
+        elif pair.source.strip() and pair.target.strip():
             yield pair
         else:
             report.drop(EMPTY_SIDE, pair.where)
@@ -166,6 +188,8 @@ def name_and_languages(spec: str, text: str) -> tuple[str, str, str]:
 
 def spec_languages(spec: str) -> Languages:
     """Return the languages that a spec names. Names such as "source" are not languages."""
-    codes = re.search(r":([^-:\s]+)-([^-:\s]+)$", spec)
+    codes = re.search(r":([^-:\s]+)-([^-:\s]+)$", spec) or re.search(
+        r",source=([^,]+),target=([^,]+)", spec
+    )
     named = codes.groups() if codes else ()
     return Languages(*[code if is_language(code) else None for code in named])

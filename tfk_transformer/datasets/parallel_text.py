@@ -73,6 +73,12 @@ def files_source(spec: str, rest: str) -> ParallelText:
     paths = [part.strip() for part in rest.split(",")]
     if len(paths) != 2 or not all(paths):
         raise spec_error(spec, "expected two paths with one comma between them.")
+    if paths[0] == paths[1]:
+        raise spec_error(
+            spec,
+            f"both files are {paths[0]}; name two, or for a table with a pair in each line, "
+            f"tsv:{paths[0]}.",
+        )
     files = (Path(paths[0]).expanduser(), Path(paths[1]).expanduser())
     _refuse([f"{path}: not found" for path in files if not path.exists()])
     return ParallelText(spec, dict.fromkeys(USUAL_SPLITS, files))
