@@ -1,10 +1,7 @@
-"""The source for `hf:NAME`, of the Hugging Face hub or a folder of `save_to_disk`.
-
-Only this source needs the package `datasets`.
-"""
+"""The source for `hf:NAME`, a data set of the Hugging Face hub or a folder of `save_to_disk`."""
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,7 +9,7 @@ from typing import Any
 from tfk_transformer.config.small_files import one_line_error
 from tfk_transformer.datasets.pairs import USUAL_SPLITS, NoPair, Pair
 from tfk_transformer.datasets.rows import NESTED, Columns, RowSource, choose_columns, pairs_of
-from tfk_transformer.datasets.tables import BATCH_ROWS, table_rows
+from tfk_transformer.datasets.tables import BATCH_ROWS, arrow_rows
 from tfk_transformer.formats.output_file import content_digest
 from tfk_transformer.runtime_environment import require
 
@@ -23,26 +20,23 @@ def is_saved(path: Path) -> bool:
 
 
 def hub_source(
-    spec: str, rest: str, columns: Columns | None, languages: Columns, config: str | None
+    spec: str, text: str, columns: Columns | None, languages: Columns, config: str | None
 ) -> RowSource:
-    """Return the source for a folder, or for the name and possibly a split of a data set."""
+    """Return the source for a folder, or for the name and possibly the split of a data set."""
     datasets = require("datasets")
-    path = Path(rest).expanduser()
-    name, _, split = ("", "", "") if is_saved(path) else rest.partition(":")
-    with one_line_error(f"hf: expected a data set that `datasets` opens, got '{rest}': ", "."):
-        data = (
-            datasets.load_dataset(name, config, split=split or None)
-            if name
-            else datasets.load_from_disk(os.fspath(path))
-        )
-    only = split if split in USUAL_SPLITS else "train"
-    parts = data if isinstance(data, Mapping) else {only: data}
-    rows: dict[str, Callable[[], Iterator[Pair | NoPair]]] = {
-        part: partial(_pairs, table, f"{rest} {part}", columns) for part, table in parts.items()
-    }
-    # The attribute has no public name. It is a hash of the downloaded data and of its split.
-    fingerprint = "-".join(f"{part}:{table._fingerprint}" for part, table in sorted(parts.items()))
-    content = (lambda: fingerprint) if name else partial(content_digest, path)
+    path = Path(text).expanduser()
+    name, _, split = text.partition(":")
+    with one_line_error(f"data: expected a data set that `datasets` opens, got '{text}': ", "."):
+        if is_saved(path):
+            data = datasets.load_from_disk(os.fspath(path))
+        else:
+            data = datasets.load_dataset(name, config, split=split or None)
+    if not isinstance(data, Mapping):
+        data = {split if split in USUAL_SPLITS else "train": data}
+    # The attribute has no public name. It is a hash of the data and of its split.
+    prints = "-".join(f"{part}:{table._fingerprint}" for part, table in sorted(data.items()))
+    content = partial(content_digest, path) if is_saved(path) else lambda: prints
+    rows = {part: partial(_pairs, table, part, columns) for part, table in data.items()}
     return RowSource(spec, rows, content, languages)
 
 
@@ -50,4 +44,5 @@ def _pairs(table: Any, what: str, columns: Columns | None) -> Iterator[Pair | No
     names = table.column_names
     used = [NESTED] if NESTED in names else list(choose_columns(what, names, columns))
     batches = table.select_columns(used).with_format("arrow").iter(BATCH_ROWS)
-    return pairs_of(table_rows(batches), what, columns)
+    rows = ((f"{what}:{number}", row) for number, row in arrow_rows(batches))
+    return pairs_of(rows, what, columns)

@@ -1,4 +1,4 @@
-"""The source for data in memory: pairs, rows or tables of any library."""
+"""The source for data in memory: pairs, rows, or tables of other libraries."""
 
 import hashlib
 import json
@@ -7,11 +7,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from tfk_transformer.datasets.pairs import USUAL_SPLITS, NoPair, Pair
+from tfk_transformer.config.words import shorten
+from tfk_transformer.datasets.pairs import USUAL_SPLITS, Pair
 from tfk_transformer.datasets.rows import NESTED, Columns, RowSource, choose_columns, pairs_of
 
 _LANGUAGE = re.compile(r"[a-z]{2,3}(_\w+)?")
-_SHOWN_CHARACTERS = 60  # of a value in an error message
 
 
 def memory_source(data: Any, columns: Columns | None = None) -> RowSource:
@@ -19,27 +19,22 @@ def memory_source(data: Any, columns: Columns | None = None) -> RowSource:
 
     The name is a hash of the texts, so that a cache of other pairs is refused.
     """
-    has_splits = isinstance(data, Mapping) and (
-        bool(data)
-        and all(name in USUAL_SPLITS or hasattr(data[name], "column_names") for name in data)
+    has_splits = isinstance(data, Mapping) and all(
+        split in USUAL_SPLITS or hasattr(part, "column_names") for split, part in data.items()
     )
     parts = data if has_splits else {"train": data}
-    lists: dict[str, list[Pair | NoPair]] = {}
-    chosen: Sequence[Any] = ("", "")
+    pairs = {}
     digest = hashlib.sha256()
+    names: Sequence[Any] = ("", "")
     for split, part in parts.items():
         rows, names = _rows(part, columns)
-        chosen = names or chosen
-        lists[split] = list(
-            pairs_of(((f"pair {n}", row) for n, row in enumerate(rows, 1)), "data", names)
-        )
-        if has_splits:
-            digest.update(split.encode())
-        for row in lists[split]:
-            digest.update(json.dumps(row[:2] if isinstance(row, Pair) else row.reason).encode())
+        numbered = ((f"pair {number}", row) for number, row in enumerate(rows, start=1))
+        pairs[split] = list(pairs_of(numbered, "memory", names or None))
+        for row in [(split,)] * has_splits + pairs[split]:
+            digest.update(json.dumps(row[:2] if isinstance(row, Pair) else row).encode())
     name = f"pairs:{digest.hexdigest()[:16]}"
-    source, target = (name if _LANGUAGE.fullmatch(str(name)) else "" for name in chosen)
-    readers = {split: partial(iter, rows) for split, rows in lists.items()}
+    source, target = (name if _LANGUAGE.fullmatch(str(name)) else "" for name in names or ("", ""))
+    readers = {split: partial(iter, rows) for split, rows in pairs.items()}
     return RowSource(name, readers, lambda: name, (source, target))
 
 
@@ -53,9 +48,7 @@ def _rows(data: Any, columns: Columns | None) -> tuple[list[Any], tuple[Any, Any
     if names is None:
         names = data if isinstance(data, Mapping) else getattr(data, "columns", None)
     if names is not None and hasattr(data, "__getitem__"):  # not a stream
-        if NESTED in names:
-            data = _column(data, NESTED)
-        else:
+        if NESTED not in names:
             chosen = choose_columns("memory", list(names), columns)
             sources, targets = (_column(data, name) for name in chosen)
             if len(sources) != len(targets):
@@ -64,37 +57,26 @@ def _rows(data: Any, columns: Columns | None) -> tuple[list[Any], tuple[Any, Any
                     f"{len(targets)} targets."
                 )
             return list(zip(sources, targets, strict=True)), chosen
+        data = _column(data, NESTED)
     if isinstance(data, str | bytes) or not isinstance(data, Iterable):
         raise ValueError(
-            f"data: expected a spec such as numbers:en-de, or pairs of texts, got {_shown(data)}."
+            "data: expected a spec such as numbers:en-de, pairs of texts, or a table with two "
+            f"columns, got {shorten(repr(data))}."
         )
-    rows = [_checked(number, row) for number, row in enumerate(data, start=1)]
+    rows = [row[:2] if isinstance(row, Pair) else row for row in data]
+    for number, row in enumerate(rows, start=1):
+        if not isinstance(row, Mapping) and not (isinstance(row, tuple | list) and len(row) == 2):
+            raise ValueError(
+                f"data: expected pairs of two texts, got {shorten(repr(row))} as pair {number}; "
+                "for two lists, pass zip(sources, targets)."
+            )
     if not rows or not isinstance(rows[0], Mapping):
         return rows, None
     first = rows[0].get(NESTED)
-    return rows, choose_columns(
-        "data", list(first if isinstance(first, Mapping) else rows[0]), columns
-    )
+    names = list(first if isinstance(first, Mapping) else rows[0])
+    return rows, choose_columns("memory", names, columns)
 
 
 def _column(data: Any, name: Any) -> list[Any]:
     column = data[name]
     return column.to_pylist() if hasattr(column, "to_pylist") else list(column)
-
-
-def _checked(number: int, row: Any) -> Any:
-    """Return a row: a mapping, or a pair without its location."""
-    if isinstance(row, Mapping):
-        return row
-    pair = row[:2] if isinstance(row, Pair) else row
-    if not isinstance(pair, tuple | list) or len(pair) != 2:
-        raise ValueError(
-            f"data: expected pairs of two texts, got {_shown(row)} as pair {number}; for two "
-            "lists, pass zip(sources, targets)."
-        )
-    return pair
-
-
-def _shown(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}…"

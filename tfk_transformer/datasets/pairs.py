@@ -25,12 +25,15 @@ class Pair(NamedTuple):
     where: str
 
 
+class Skip(str):
+    """The reason why a row has no pair, although it is not broken."""
+
+
 class NoPair(NamedTuple):
     """A row without a pair: the reason, as in `Report.drop`, and its location."""
 
     reason: str
     where: str
-    is_broken: bool = True  # False for rows that have no pair on purpose, such as untranslated ones
 
 
 class Report:
@@ -151,14 +154,19 @@ def order_splits(splits: Iterable[str]) -> tuple[str, ...]:
     return (*usual, *sorted(names.difference(USUAL_SPLITS)))
 
 
-def _drop_empty(pairs: Iterable[Pair | NoPair], report: Report) -> Iterator[Pair]:
-    for pair in pairs:
-        if isinstance(pair, NoPair):
-            report.drop(pair.reason, pair.where)
-        elif pair.source.strip() and pair.target.strip():
-            yield pair
+def problem(row: Pair | NoPair) -> str:
+    """Return the reason why a row is dropped; "" if it is not."""
+    if isinstance(row, NoPair):
+        return row.reason
+    return "" if row.source.strip() and row.target.strip() else EMPTY_SIDE
+
+
+def _drop_empty(rows: Iterable[Pair | NoPair], report: Report) -> Iterator[Pair]:
+    for row in rows:
+        if isinstance(row, Pair) and not problem(row):
+            yield row
         else:
-            report.drop(EMPTY_SIDE, pair.where)
+            report.drop(problem(row), row.where)
 
 
 def spec_error(spec: str, problem: str) -> ValueError:

@@ -1,8 +1,8 @@
-"""The sources for files with a pair in each row: `tsv:`, `csv:`, `jsonl:` and `parquet:`."""
+"""Readers of files with a pair in each row: TSV, CSV, JSON lines and Parquet."""
 
 import csv
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -23,64 +23,48 @@ Row: TypeAlias = tuple[int, Any]  # its number, and its values by column or why 
 def read_tsv(path: Path, columns: Columns | None) -> Iterator[Row]:
     """Yield the rows of a table with tabs between its columns, in which quotes have no meaning."""
     rows = (line.rstrip("\r\n").split("\t") for line in _lines(path))
-    return _table(path, enumerate(rows, start=1), columns, False)
+    return _table(path, enumerate(rows, start=1), columns, has_names=False)
 
 
 def read_csv(path: Path, columns: Columns | None) -> Iterator[Row]:
     """Yield the rows of a table with commas or semicolons between its columns, and quotes."""
-    return _table(path, _csv_rows(path), columns, True)
-
-
-def _csv_rows(path: Path) -> Iterator[Row]:
     lines = _lines(path)
     first = next(lines, "")
     delimiter = ";" if ";" in first and "," not in first else ","
     reader = csv.reader(itertools.chain([first], lines), delimiter=delimiter, strict=True)
-    while True:
-        number = reader.line_num + 1
-        try:
-            yield number, next(reader)
-        except StopIteration:
-            return
-        except csv.Error as error:
-            if reader.line_num > number:  # other rows would be lost
-                raise ValueError(
-                    f"data: expected a closing quote for the row in line {number} of {path}, got "
-                    f"none up to line {reader.line_num} ({error}); double quotes within a text."
-                ) from None
-            yield number, f"with quotes that do not fit ({error})"
+    try:
+        yield from _table(path, ((reader.line_num, row) for row in reader), columns, has_names=True)
+    except csv.Error as error:  # a text may have several lines, so other rows could be lost
+        raise ValueError(
+            f"data: expected quotes in pairs, and doubled within a text, got {error} in line "
+            f"{reader.line_num} of {path}; correct it, or save the table with tabs (tsv:)."
+        ) from None
 
 
 def _table(
-    path: Path, rows: Iterator[Row], columns: Columns | None, has_names: bool
+    path: Path, rows: Iterator[tuple[int, list[str]]], columns: Columns | None, has_names: bool
 ) -> Iterator[Row]:
-    """Yield the rows by column. The first row has names, unless columns are named by numbers."""
+    """Yield the rows by column. Columns without names in the first row are numbered from 1."""
+    start, first = next(rows, (1, [""]))
+    if len(first) < 2:
+        raise ValueError(
+            f"data: expected at least two columns in {path}, got {shorten(first[0])!r} in line "
+            f"{start}; check that it is the right file."
+        )
     if columns is not None:
         has_names = not all(name.isdecimal() for name in columns)
-    first_number, first = next(rows, (1, []))
-    if isinstance(first, str) or len(first) < 2:
+    elif has_names and any(name.rstrip().endswith((".", "!", "?", "。")) for name in first):
         raise ValueError(
-            f"data: expected at least two columns in the first line of {path}, got "
-            f"{shorten(str(first))}; check that it is the right file."
+            f"data: expected names of columns in the first line of {path}, got "
+            f"{shorten(first[0])!r}; for a table without names, add ,source=1,target=2."
         )
-    looks_like_names = tuple(map(str.lower, first)) in NAMES or all(map(is_language, first))
-    looks_like_texts = any(name.rstrip().endswith((".", "!", "?", "。")) for name in first)
-    if columns is None and (looks_like_texts if has_names else looks_like_names):
-        expected, cure = ("the names", "1,target=2") if has_names else ("texts", "{},target={}")
-        raise ValueError(
-            f"data: expected {expected} of the columns in the first line of {path}, got "
-            f"{', '.join(first[:2])}; name the columns, as in "
-            f"{path},source={cure.format(*first[:2])}."
-        )
-    names = first if has_names else [str(index + 1) for index in range(len(first))]
-    others = rows if has_names else itertools.chain([(first_number, first)], rows)
-    for number, row in others:
-        if isinstance(row, str):
-            yield number, row
-        elif len(row) != len(names):
-            yield number, f"with another number of columns than {len(names)}"
-        else:
-            yield number, dict(zip(names, row, strict=True))
+    else:
+        has_names = has_names or tuple(first) in NAMES or all(map(is_language, first))
+    names = first if has_names else [str(number + 1) for number in range(len(first))]
+    for number, row in rows if has_names else itertools.chain([(start, first)], rows):
+        fits = len(row) == len(names)
+        problem = f"with {len(row)} columns instead of {len(names)}"
+        yield number, dict(zip(names, row, strict=True)) if fits else problem
 
 
 def read_jsonl(path: Path, columns: Columns | None) -> Iterator[Row]:
@@ -99,30 +83,21 @@ def read_parquet(path: Path, columns: Columns | None) -> Iterator[Row]:
         file = parquet.ParquetFile(opened)
         groups = map(file.metadata.row_group, range(file.metadata.num_row_groups))
         check_total(sum(group.total_byte_size for group in groups), path.stat().st_size)
-        used = [name for name in columns or () if name in file.schema_arrow.names]
-        batches = file.iter_batches(BATCH_ROWS, columns=used if len(used) == 2 else None)
-        yield from table_rows(batches)
+        yield from arrow_rows(file.iter_batches(BATCH_ROWS))
 
 
-def table_rows(tables: Iterable[Any]) -> Iterator[Row]:
-    """Yield the rows of tables of Arrow."""
-    return enumerate(itertools.chain.from_iterable(map(_dicts, tables)), start=1)
-
-
-def _dicts(table: Any) -> Sequence[dict[str, Any]]:
-    return table.to_pylist()
+def arrow_rows(tables: Iterable[Any]) -> Iterator[Row]:
+    """Yield the rows of Arrow's tables."""
+    return enumerate((row for table in tables for row in table.to_pylist()), start=1)
 
 
 def _lines(path: Path) -> Iterator[str]:
     """Yield the lines of a text file. Bytes that are not UTF-8 become surrogates."""
     with open_decompressed(path) as file:
-        for number in itertools.count(1):
-            line = file.readline(MAX_LINE_BYTES + 1)
+        for number, line in enumerate(iter(lambda: file.readline(MAX_LINE_BYTES + 1), b"")):
             if len(line) > MAX_LINE_BYTES:
                 raise ValueError(
                     f"data: expected lines of at most {MAX_LINE_BYTES:,} bytes in {path}, got a "
-                    f"longer one, line {number}; check that it is the right file."
+                    f"longer one, line {number + 1}; check that it is the right file."
                 )
-            if not line:
-                return
-            yield line.decode("utf-8-sig" if number == 1 else "utf-8", "surrogateescape")
+            yield line.decode("utf-8" if number else "utf-8-sig", "surrogateescape")
