@@ -120,7 +120,10 @@ def export(
             packages = find_packages(node_modules)
         if calibrate is not None:
             LOG.info("calibrate the confidence with %s", calibrate)
-            fitted.calibrate(datasets.load(calibrate).pairs("validation"))
+            source, report = datasets.load(calibrate), datasets.Report()
+            fitted.calibrate(source.pairs("validation", report))
+            for line in filter(None, [source.note, *report.lines()]):
+                LOG.info(line)
         translator = fitted.in_float32()
         if shortlist is not None:
             translator = with_shortlist(translator, shortlist)

@@ -4,7 +4,7 @@ import contextlib
 import hashlib
 import itertools
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +45,8 @@ class TrainingData:
     """The tokenizers, batches and probes of a training run, read from the texts or from a cache.
 
     The vocabularies are those of the bundle `start`, of the folder `work` of the unfinished run or
-    of the cache. If there are none, the first process of the team learns them for all.
+    of the cache. If there are none, the first process of the team learns them for all. `sources`
+    are data in memory, by the names that the recipe has for them.
     """
 
     def __init__(
@@ -55,13 +56,16 @@ class TrainingData:
         work: Path,
         cache: str | Path | None = None,
         start: Start | None = None,
+        sources: Mapping[str, Source] | None = None,
     ):
         self._recipe = recipe
         self._team = team
-        self._cache = DataCache(cache, recipe)
+        self._cache = DataCache(cache, recipe, sources)
         # The first process writes the cache before the other processes read it.
         with self._cache.locked() if team.leads else contextlib.nullcontext():
             source = self._cache.source(recipe.data)
+            # With other validation data, nothing is left out of the training pairs.
+            source = source.undivided() if recipe.validation_data else source
             self.digests = self._cache.digests() if team.leads else {}
             check_digests(work, self.digests, "resume")
             if start:
@@ -100,7 +104,7 @@ class TrainingData:
         )
         self.validation: TokenBatches | None = None
         if recipe.validation_data:
-            source = self._cache.source(recipe.validation_data)
+            source = self._cache.source(recipe.validation_data).undivided()
             self.validation = self._batches(source, "validation")
         # `files:` has the training pairs in every split.
         elif "validation" in source.splits and not recipe.data.startswith("files:"):
@@ -150,7 +154,7 @@ class TrainingData:
 
     def lines(self) -> list[str]:
         """Return lines about the size of each split and the dropped pairs."""
-        lines = []
+        lines = [note] if (note := self.batches.data.note) else []
         for part in self.parts:
             survey = part.survey()
             examples = "pairs, {:,} target" if survey.target_tokens else "texts, {:,}"
@@ -262,9 +266,15 @@ class DataCache:
     complete, and the texts are not read again.
     """
 
-    def __init__(self, folder: str | Path | None, recipe: Recipe):
+    def __init__(
+        self,
+        folder: str | Path | None,
+        recipe: Recipe,
+        sources: Mapping[str, Source] | None = None,
+    ):
         self.folder = None if folder is None else Path(folder)
         self.recipe = recipe
+        self._sources = sources or {}
         if complete := self.complete_folder:
             earlier = Recipe.read(complete / bundle.RECIPE)
             changed = changed_values(recipe, earlier, FIELDS)
@@ -302,9 +312,12 @@ class DataCache:
         """Return the source of a data spec, without texts if only the cached ids are needed."""
         folder = self.complete_folder
         if folder is None or self.recipe.evaluate_every:  # BLEU needs the texts
-            return datasets.load(spec)
+            return self._load(spec)
         splits = ("train", "validation")
         return CachedSource(spec, tuple(split for split in splits if (folder / split).is_dir()))
+
+    def _load(self, spec: str) -> Source:
+        return datasets.load(self._sources.get(spec, spec))
 
     def digests(self) -> Json:
         """Return the hashes of the training and the validation data.
@@ -318,7 +331,7 @@ class DataCache:
         digests = {}
         for split, spec in specs.items():
             try:
-                digest = datasets.load(spec or self.recipe.data).digest(split)
+                digest = self._load(spec or self.recipe.data).digest(split)
             except (ValueError, ImportError, OSError):
                 if folder is None:
                     raise

@@ -83,10 +83,11 @@ def distill(
                 del search[name]
         recipe = recipe.replace(search=search)
     data = datasets.load(recipe.data)
+    data = data.undivided() if recipe.validation_data else data
     folder = out.with_name(out.name + ".distilled")
     with lock(out):
         pairs = TeacherPairs(teachers, data, folder, beam_size, batch_size, resume)
-        has_validation = "validation" in data.splits
+        has_validation = "validation" in data.splits and not data.note
         validation = recipe.validation_data or (recipe.data if has_validation else None)
         recipe = recipe.replace(data=pairs.spec, validation_data=validation)
         if not (resume and is_finished(recipe, out)):
@@ -123,6 +124,7 @@ class TeacherPairs:
         languages = data.source_language or SIDES[0], data.target_language or SIDES[1]
         self.spec = f"folder:{folder}:{'-'.join(languages)}"
         self._files = [folder / f"{language}.train.txt" for language in languages]
+        self._validation = [folder / f"{language}.validation.txt" for language in languages]
         if folder.exists() and not resume:
             raise ValueError(
                 f"out: expected a new folder, got {folder} of an earlier distillation. Resume it, "
@@ -134,6 +136,9 @@ class TeacherPairs:
         report = Report()
         pairs = list(self.data.pairs("train", report))
         self._begin(pairs)
+        if self.data.note:  # the student must not learn the pairs that are left out
+            say(self.data.note)
+            _write_texts(self._validation, list(self.data.pairs("validation")))
         # As recommended for single sentences.
         targets = [pair.target for pair in pairs]
         self._bleu = bleu_metric(targets, self.data.target_language, effective_order=True)
@@ -214,12 +219,16 @@ class TeacherPairs:
             f"teachers: {len(distilled):,} of {len(original):,} pairs, {same:,} of them as in the "
             "data"
         )
-        for side, file in enumerate(self._files):
-            # Texts of TensorFlow Datasets may have several lines.
-            texts = [pair[side].replace("\n", " ") for pair in [*original, *distilled]]
-            replace_text(file, "".join(f"{text}\n" for text in texts))
+        _write_texts(self._files, [*original, *distilled])
         for part in parts:
             part.unlink()
+
+
+def _write_texts(files: Sequence[Path], pairs: Sequence[tuple[str, ...]]) -> None:
+    for side, file in enumerate(files):
+        # Texts of some data sets have several lines.
+        texts = [pair[side].replace("\n", " ") for pair in pairs]
+        replace_text(file, "".join(f"{text}\n" for text in texts))
 
 
 def _read_targets(part: Path) -> list[str | None]:

@@ -64,10 +64,10 @@ class Recipe(Record):
     """Everything that decides how a model is trained."""
 
     data: str = _data(
-        ...,
+        "",
         "training pairs (docs/data.md): numbers:en-de, addition:2, files:SOURCE,TARGET, "
-        "folder:DIR:de-en or tfds:NAME:pt-en; for a classifier, files:TEXTS,LABELS or "
-        "folder:DIR:TEXTS-LABELS",
+        "folder:DIR:de-en, tfds:NAME:pt-en, hf:NAME or a .tsv, .csv, .jsonl, .parquet, .tmx or .po "
+        "file; for a classifier, files:TEXTS,LABELS or folder:DIR:TEXTS-LABELS",
     )
     validation_data: str | None = _data(
         None,

@@ -5,8 +5,9 @@ import hashlib
 import os
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import keras
 import numpy as np
@@ -14,6 +15,7 @@ from rich.console import Console
 
 from tfk_transformer.atomic_write import atomic_write, lock, temporary_folder
 from tfk_transformer.data.labels import Labels
+from tfk_transformer.datasets import Source, load
 from tfk_transformer.models.precision import dtype_policy, precision_line
 from tfk_transformer.pipelines.bundle import CURVE, RECIPE, Json
 from tfk_transformer.pipelines.model_record import remake
@@ -21,6 +23,7 @@ from tfk_transformer.pipelines.text_classifier import TextClassifier
 from tfk_transformer.pipelines.translator import Translator
 from tfk_transformer.plots import training_curve
 from tfk_transformer.runtime_environment import keep_tensor_memory
+from tfk_transformer.text.languages import is_language
 from tfk_transformer.training import checkpoints
 from tfk_transformer.training.callbacks import (
     BleuEvaluation,
@@ -53,6 +56,9 @@ def train(
     distributed: bool = False,
     towers: bool = True,
     bar: bool = True,
+    *,
+    data: Any = None,
+    validation_data: Any = None,
 ) -> Translator | TextClassifier:
     """Train a model and write a bundle.
 
@@ -77,6 +83,9 @@ def train(
         towers: whether the processors of a machine without a GPU compute parts of each batch in
             parallel; see `fit_in_towers`.
         bar: whether to show a progress bar if standard output is a terminal.
+        data: training pairs in memory, as `datasets.load` reads them, instead of the recipe's data.
+            The name of their source, a hash of the texts, is the data of the recipe in the bundle.
+        validation_data: validation pairs in memory, instead of the recipe's.
 
     Returns:
         A `Translator`, or a `TextClassifier` if the architecture of the recipe is "encoder", loaded
@@ -92,6 +101,7 @@ def train(
     keep_tensor_memory()
     out = Path(out)
     work = checkpoints.work_folder_of(out)
+    recipe, sources = _with_memory(recipe, data=data, validation_data=validation_data)
     start = load_start(recipe, work, resume)
     recipe = start.adopt(recipe) if start else recipe
     if resume and checkpoints.is_finished(recipe, out):
@@ -106,13 +116,33 @@ def train(
     )
     with report_sudden_end(team, advice), lock(out) if team.leads else contextlib.nullcontext():
         try:
-            training = Training(recipe, out, resume, say, cache, team, num_towers, start, bar)
+            training = Training(
+                recipe, out, resume, say, cache, team, num_towers, start, bar, sources
+            )
             return training.run(callbacks)
         except Exception as error:
             explanation = team.explain(error)
             if explanation is error:
                 raise
             raise ConnectionError(f"{explanation}; {advice}") from None
+
+
+def _with_memory(recipe: Recipe, **memory: Any) -> tuple[Recipe, dict[str, Source]]:
+    """Return the recipe with the names of data in memory and its languages, and its sources."""
+    sources = {field: load(data) for field, data in memory.items() if data is not None}
+    for field, source in sources.items():
+        if getattr(recipe, field) not in ("", None, source.name):
+            raise ValueError(
+                f"{field}: expected pairs in memory or a recipe with {field}, got both; leave "
+                "one out."
+            )
+    changes = {field: source.name for field, source in sources.items()}
+    if "data" in sources and not recipe.classifies:
+        for field in ("source_language", "target_language"):
+            language = getattr(recipe, field) or getattr(sources["data"], field)
+            changes |= {field: language} if is_language(language) else {}
+    changed = recipe.replace(**changes) if changes else recipe
+    return changed, {source.name: source for source in sources.values()}
 
 
 class Training:
@@ -129,6 +159,7 @@ class Training:
         towers: int,
         start: Start | None = None,
         bar: bool = True,
+        sources: Mapping[str, Source] | None = None,
     ):
         self.recipe = recipe
         self.start = start
@@ -147,7 +178,7 @@ class Training:
             import tensorflow as tf
 
             tf.config.experimental.enable_op_determinism()
-        self.data = TrainingData(recipe, team, self.work, cache, start)
+        self.data = TrainingData(recipe, team, self.work, cache, start, sources)
         team.check_same(
             recipe=hashlib.sha256(recipe.to_toml().encode()).hexdigest()[:8],
             dtype=dtype_policy(recipe.dtype),

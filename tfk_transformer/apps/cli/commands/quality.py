@@ -91,9 +91,9 @@ def evaluate_command(
     """Measure BLEU and chrF (sacreBLEU), exact match and speed on a split of text pairs.
 
     Args:
-        data: Text pairs: numbers:en-de, addition:2, files:SOURCE,TARGET, folder:DIR:de-en or
-            tfds:NAME:pt-en. Files are plain or .gz.
-        split: The split of the data: train, validation or test.
+        data: Text pairs (docs/data.md), such as files:SOURCE,TARGET, folder:DIR:de-en, or a .tsv,
+            .csv, .jsonl, .parquet, .tmx or .po file.
+        split: The split of the data: train, validation, test, or all pairs of a single file.
         bleu_tokenizer: Tokenizer of BLEU: 13a, intl, zh, ja-mecab, ko-mecab, char, none, flores101
             or flores200. Default: by the target language or script.
         output: A file for the translations: plain, .gz or .zst.
@@ -128,7 +128,8 @@ def evaluate_command(
                     print_line(line, out)
     default_beam = translator.runtime.rules["beam_size"]["default"]
     facts = {"dropped": report.dropped, "beam_size": default_beam, **settings}
-    lines = [*report.lines(), *_evaluation_lines(evaluation)]
+    notes = [source.note] if source.note and split != "train" else []
+    lines = [*notes, *report.lines(), *_evaluation_lines(evaluation)]
     print_report({**evaluation._asdict(), **facts}, lines, json_output)
 
 
