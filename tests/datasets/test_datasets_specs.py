@@ -10,8 +10,9 @@ from tfk_transformer.datasets.pairs import spec_languages
 from tfk_transformer.runtime_environment import install_line
 
 FORMS = (
-    "data: expected numbers:en-de, addition:2, files:SOURCE,TARGET, folder:DIR:de-en or "
-    "tfds:NAME:pt-en, got "
+    "data: expected numbers:en-de, addition:2, files:SOURCE,TARGET, folder:DIR:de-en, "
+    "tfds:NAME:pt-en, hf:NAME or a file such as tsv:PATH, csv:PATH, jsonl:PATH, parquet:PATH, "
+    "tmx:PATH or po:PATH, got "
 )
 
 
@@ -35,6 +36,12 @@ FORMS = (
         ("files:a.txt", "'files:a.txt': expected two paths with one comma between them."),
         ("files:a.txt,", "'files:a.txt,': expected two paths with one comma between them."),
         ("files:a,b,c", "'files:a,b,c': expected two paths with one comma between them."),
+        (
+            "files:a.tsv, a.tsv",
+            "'files:a.tsv, a.tsv': both files are a.tsv; name two, or for a table with a pair in "
+            "each line, tsv:a.tsv.",
+        ),
+        ("tsv:", "'tsv:': nothing follows 'tsv:'."),
         ("folder:data", "'folder:data': the languages are missing after a last ':'."),
         ("folder::de-en", "'folder::de-en': the name is missing."),
         ("folder:data:", "'folder:data:': '' is not two language codes joined by one hyphen."),
