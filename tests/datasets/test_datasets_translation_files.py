@@ -158,6 +158,6 @@ def test_messages_and_plurals_are_read(tmp_path, charset):
 
 def test_damaged_gettext_file_is_refused(tmp_path):
     pytest.importorskip("polib")
-    (tmp_path / "de.po").write_text('msgid "a"\nmsgstr b\n')
+    (tmp_path / "de.po").write_text('msgid "a"\nmessage "b"\n')
     with pytest.raises(ValueError, match=r"expected a gettext file \(PO\), got "):
         load(str(tmp_path / "de.po")).pairs("train")

@@ -74,6 +74,18 @@ def test_chinese_choice_is_closest_to_target(tmp_path):
     assert lines == ["一只狗在雪地里奔跑。", "一只狗在公园里奔跑。"]
 
 
+def test_student_does_not_learn_what_is_left_out(tmp_path):
+    data = datasets.load([(f"dog {number}", "一只狗") for number in range(50)])
+    pairs = TeacherPairs([Candidates()], data, tmp_path / "pairs", BEAM)
+    pairs.write(lambda line: None)
+    student = datasets.load(pairs.spec)
+    learned, left_out = (
+        {pair.source for pair in student.pairs(split)} for split in ("train", "validation")
+    )
+    assert left_out == {pair.source for pair in data.pairs("validation")}
+    assert len(learned) == 40
+
+
 def stop(line):
     raise KeyboardInterrupt
 

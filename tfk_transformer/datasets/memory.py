@@ -3,13 +3,20 @@
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Any
 
 from tfk_transformer.config.words import shorten
 from tfk_transformer.datasets.pairs import USUAL_SPLITS, Pair
-from tfk_transformer.datasets.rows import NESTED, Columns, RowSource, choose_columns, pairs_of
+from tfk_transformer.datasets.rows import (
+    NESTED,
+    Columns,
+    Names,
+    RowSource,
+    choose_columns,
+    pairs_of,
+)
 
 _LANGUAGE = re.compile(r"[a-z]{2,3}(_\w+)?")
 
@@ -25,11 +32,11 @@ def memory_source(data: Any, columns: Columns | None = None) -> RowSource:
     parts = data if has_splits else {"train": data}
     pairs = {}
     digest = hashlib.sha256()
-    names: Sequence[Any] = ("", "")
+    names: Names | None = None
     for split, part in parts.items():
         rows, names = _rows(part, columns)
         numbered = ((f"pair {number}", row) for number, row in enumerate(rows, start=1))
-        pairs[split] = list(pairs_of(numbered, "memory", names or None))
+        pairs[split] = list(pairs_of(numbered, "memory", names))
         for row in [(split,)] * has_splits + pairs[split]:
             digest.update(json.dumps(row[:2] if isinstance(row, Pair) else row).encode())
     name = f"pairs:{digest.hexdigest()[:16]}"
@@ -38,7 +45,7 @@ def memory_source(data: Any, columns: Columns | None = None) -> RowSource:
     return RowSource(name, readers, lambda: name, (source, target))
 
 
-def _rows(data: Any, columns: Columns | None) -> tuple[list[Any], tuple[Any, Any] | None]:
+def _rows(data: Any, columns: Columns | None) -> tuple[list[Any], Names | None]:
     """Return the rows of a table, or of an iterable of pairs or mappings, and the column names."""
     if hasattr(data, "as_numpy_iterator"):  # tf.data
         data = data.as_numpy_iterator()

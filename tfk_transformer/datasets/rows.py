@@ -26,6 +26,7 @@ NESTED = "translation"  # the column that has a text by language, in Hugging Fac
 NAMES = (("source", "target"), ("src", "tgt"), ("text", "label"))  # used if there are others too
 
 Columns: TypeAlias = tuple[str, str]
+Names: TypeAlias = tuple[Any, Any]  # of the columns of a data frame, which may be numbers
 Rows: TypeAlias = Callable[[], Iterator[Pair | NoPair]]
 
 
@@ -137,7 +138,7 @@ def _hash(text: str) -> int:
     return int.from_bytes(hashlib.sha256(text.strip().encode()).digest()[:8])
 
 
-def choose_columns(what: str, names: Sequence[Any], columns: Columns | None) -> tuple[Any, Any]:
+def choose_columns(what: str, names: Sequence[Any], columns: Names | None) -> Names:
     """Return the two names in `columns`, or else two known or the only two names of the data."""
     if columns is None and len(names) == 2:
         return names[0], names[1]
@@ -154,7 +155,7 @@ def choose_columns(what: str, names: Sequence[Any], columns: Columns | None) -> 
 
 
 def pairs_of(
-    rows: Iterable[tuple[str, Any]], what: str, columns: Columns | None = None
+    rows: Iterable[tuple[str, Any]], what: str, columns: Names | None = None
 ) -> Iterator[Pair | NoPair]:
     """Yield the pair in each row.
 
@@ -164,7 +165,7 @@ def pairs_of(
         what: the data, for messages.
         columns: the names of the columns. None: see `choose_columns`.
     """
-    names: tuple[Any, Any] | None = None
+    names: Names | None = None
     for where, row in rows:
         if isinstance(row, str):
             yield NoPair(row, where)
@@ -175,7 +176,8 @@ def pairs_of(
             names = names or choose_columns(what, list(values), columns)
             row = [values.get(name) for name in names]
         try:
-            yield Pair(*map(_text, row), where)
+            source, target = map(_text, row)
+            yield Pair(source, target, where)
         except UnicodeError:
             yield NoPair("not in UTF-8", where)
         except TypeError as error:
