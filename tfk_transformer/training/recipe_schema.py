@@ -21,6 +21,7 @@ def recipe_schema() -> Schema:
     It checks each value by itself, and the options by the architecture.
     """
     schema = Recipe.model_json_schema(schema_generator=_TomlSchema)
+    schema["required"] = ["data"]  # a file has no pairs in memory
     properties = schema["properties"]
     for field in properties.values():
         del field["part"]
