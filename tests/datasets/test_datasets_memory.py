@@ -77,7 +77,7 @@ def test_empty_sides_are_dropped_and_counted():
             "two columns, got de, en, id in memory; name the columns of sources and targets, such "
             "as source=de,target=en",
         ),
-        ({"de": SOURCES, "en": TARGETS[:2]}, "columns of the same length, got 3 sources and 2 "),
+        ({"de": SOURCES, "en": TARGETS[:2]}, "columns of the same length, got 3, 2."),
         (3, "a spec such as numbers:en-de, pairs of texts, or a table with two columns, got 3.$"),
     ],
 )

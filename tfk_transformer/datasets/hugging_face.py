@@ -8,7 +8,7 @@ from typing import Any
 
 from tfk_transformer.config.small_files import one_line_error
 from tfk_transformer.datasets.pairs import USUAL_SPLITS, NoPair, Pair
-from tfk_transformer.datasets.rows import NESTED, Columns, RowSource, choose_columns, pairs_of
+from tfk_transformer.datasets.rows import Columns, RowSource, pairs_of
 from tfk_transformer.datasets.tables import BATCH_ROWS, arrow_rows
 from tfk_transformer.formats.output_file import content_digest
 from tfk_transformer.runtime_environment import require
@@ -41,8 +41,5 @@ def hub_source(
 
 
 def _pairs(table: Any, what: str, columns: Columns | None) -> Iterator[Pair | NoPair]:
-    names = table.column_names
-    used = [NESTED] if NESTED in names else list(choose_columns(what, names, columns))
-    batches = table.select_columns(used).with_format("arrow").iter(BATCH_ROWS)
-    rows = ((f"{what}:{number}", row) for number, row in arrow_rows(batches))
-    return pairs_of(rows, what, columns)
+    rows = arrow_rows(table.with_format("arrow").iter(BATCH_ROWS))
+    return pairs_of(((f"{what}:{number}", row) for number, row in rows), what, columns)

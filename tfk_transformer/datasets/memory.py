@@ -9,19 +9,12 @@ from typing import Any
 
 from tfk_transformer.config.words import shorten
 from tfk_transformer.datasets.pairs import USUAL_SPLITS, Pair
-from tfk_transformer.datasets.rows import (
-    NESTED,
-    Columns,
-    Names,
-    RowSource,
-    choose_columns,
-    pairs_of,
-)
+from tfk_transformer.datasets.rows import Names, RowSource, choose_columns, pairs_of
 
 _LANGUAGE = re.compile(r"[a-z]{2,3}(_\w+)?")
 
 
-def memory_source(data: Any, columns: Columns | None = None) -> RowSource:
+def memory_source(data: Any, columns: Names | None = None) -> RowSource:
     """Return the source for data in memory, or for a mapping of such data by split.
 
     The name is a hash of the texts, so that a cache of other pairs is refused.
@@ -29,42 +22,38 @@ def memory_source(data: Any, columns: Columns | None = None) -> RowSource:
     has_splits = isinstance(data, Mapping) and all(
         split in USUAL_SPLITS or hasattr(part, "column_names") for split, part in data.items()
     )
-    parts = data if has_splits else {"train": data}
     pairs = {}
     digest = hashlib.sha256()
-    names: Names | None = None
-    for split, part in parts.items():
-        rows, names = _rows(part, columns)
+    names: Names = ("", "")
+    for split, part in data.items() if has_splits else [("train", data)]:
+        rows = _rows(part)
+        if rows and isinstance(rows[0], Mapping):
+            names = choose_columns("memory", rows[0], columns)
         numbered = ((f"pair {number}", row) for number, row in enumerate(rows, start=1))
-        pairs[split] = list(pairs_of(numbered, "memory", names))
+        pairs[split] = list(pairs_of(numbered, "memory", columns))
         for row in [(split,)] * has_splits + pairs[split]:
             digest.update(json.dumps(row[:2] if isinstance(row, Pair) else row).encode())
     name = f"pairs:{digest.hexdigest()[:16]}"
-    source, target = (name if _LANGUAGE.fullmatch(str(name)) else "" for name in names or ("", ""))
+    source, target = (name if _LANGUAGE.fullmatch(str(name)) else "" for name in names)
     readers = {split: partial(iter, rows) for split, rows in pairs.items()}
     return RowSource(name, readers, lambda: name, (source, target))
 
 
-def _rows(data: Any, columns: Columns | None) -> tuple[list[Any], Names | None]:
-    """Return the rows of a table, or of an iterable of pairs or mappings, and the column names."""
-    if hasattr(data, "as_numpy_iterator"):  # tf.data
-        data = data.as_numpy_iterator()
-    elif hasattr(data, "tolist"):  # NumPy
-        data = data.tolist()
-    names = getattr(data, "column_names", None)  # Hugging Face's datasets, pyarrow
-    if names is None:
-        names = data if isinstance(data, Mapping) else getattr(data, "columns", None)
-    if names is not None and hasattr(data, "__getitem__"):  # not a stream
-        if NESTED not in names:
-            chosen = choose_columns("memory", list(names), columns)
-            sources, targets = (_column(data, name) for name in chosen)
-            if len(sources) != len(targets):
-                raise ValueError(
-                    f"data: expected columns of the same length, got {len(sources)} sources and "
-                    f"{len(targets)} targets."
-                )
-            return list(zip(sources, targets, strict=True)), chosen
-        data = _column(data, NESTED)
+def _rows(data: Any) -> list[Any]:
+    """Return the rows of a table, an array or an iterable: pairs, or values by column."""
+    # Of tf.data, pyarrow and NumPy.
+    for method in ("as_numpy_iterator", "to_pylist", "tolist"):
+        if hasattr(data, method):
+            data = getattr(data, method)()
+    if isinstance(data, Mapping) or hasattr(data, "columns"):  # pandas, Polars
+        names = list(data if isinstance(data, Mapping) else data.columns)
+        columns = [list(data[name]) for name in names]
+        if len(set(map(len, columns))) > 1:
+            raise ValueError(
+                "data: expected columns of the same length, got "
+                f"{shorten(', '.join(f'{len(column)}' for column in columns))}."
+            )
+        return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
     if isinstance(data, str | bytes) or not isinstance(data, Iterable):
         raise ValueError(
             "data: expected a spec such as numbers:en-de, pairs of texts, or a table with two "
@@ -77,13 +66,4 @@ def _rows(data: Any, columns: Columns | None) -> tuple[list[Any], Names | None]:
                 f"data: expected pairs of two texts, got {shorten(repr(row))} as pair {number}; "
                 "for two lists, pass zip(sources, targets)."
             )
-    if not rows or not isinstance(rows[0], Mapping):
-        return rows, None
-    first = rows[0].get(NESTED)
-    names = list(first if isinstance(first, Mapping) else rows[0])
-    return rows, choose_columns("memory", names, columns)
-
-
-def _column(data: Any, name: Any) -> list[Any]:
-    column = data[name]
-    return column.to_pylist() if hasattr(column, "to_pylist") else list(column)
+    return rows

@@ -3,7 +3,7 @@
 import hashlib
 import itertools
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cached_property
 from typing import Any, TypeAlias
 
@@ -138,8 +138,9 @@ def _hash(text: str) -> int:
     return int.from_bytes(hashlib.sha256(text.strip().encode()).digest()[:8])
 
 
-def choose_columns(what: str, names: Sequence[Any], columns: Names | None) -> Names:
-    """Return the two names in `columns`, or else two known or the only two names of the data."""
+def choose_columns(what: str, row: Mapping[Any, Any], columns: Names | None) -> Names:
+    """Return the names in `columns`, or else two known names or the only two of a row."""
+    names = list(_texts(row))
     if columns is None and len(names) == 2:
         return names[0], names[1]
     for pair in NAMES if columns is None else [columns]:
@@ -152,6 +153,12 @@ def choose_columns(what: str, names: Sequence[Any], columns: Names | None) -> Na
         f"{shorten(', '.join(map(str, names)), 200) or 'none'} in {what}; name the columns of "
         f"sources and targets, such as source={example}.{nearest(wrong, map(str, names))}"
     )
+
+
+def _texts(row: Mapping[Any, Any]) -> Mapping[Any, Any]:
+    """Return the texts by language in a row, if it has them, or else the row."""
+    nested = row.get(NESTED)
+    return nested if isinstance(nested, Mapping) else row
 
 
 def pairs_of(
@@ -171,10 +178,8 @@ def pairs_of(
             yield NoPair(row, where)
             continue
         if isinstance(row, Mapping):
-            nested = row.get(NESTED)
-            values = nested if isinstance(nested, Mapping) else row
-            names = names or choose_columns(what, list(values), columns)
-            row = [values.get(name) for name in names]
+            names = names or choose_columns(what, row, columns)
+            row = [_texts(row).get(name) for name in names]
         try:
             source, target = map(_text, row)
             yield Pair(source, target, where)

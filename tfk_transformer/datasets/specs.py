@@ -30,8 +30,7 @@ def load(
 ) -> Source:
     """Return the source of text pairs that a spec names, or of pairs in memory.
 
-    - `numbers:en-de`: generated number words with 60,000 training pairs, in any two languages that
-      num2words knows. It needs no download.
+    - `numbers:en-de`: generated number words, in any two languages that num2words knows.
     - `addition:2`: generated sums of two numbers with 2 to 9 digits, for a decoder-only model.
     - `files:SOURCE,TARGET`: two parallel UTF-8 files, plain or .gz, with one sentence per line. The
       splits train, validation and test all have the same pairs. For a classifier, the second file
@@ -41,24 +40,23 @@ def load(
     - `tfds:NAME:pt-en`: a TFDS dataset whose features are a Translation. NAME may include a config
       and a version, such as `ted_hrlr_translate/pt_to_en:1.0.0`. TFDS downloads it into
       TFDS_DATA_DIR when its splits or pairs are first used.
-    - `tsv:PATH`, `csv:PATH`, `jsonl:PATH`, `parquet:PATH`, `tmx:PATH` and `po:PATH`: a file with a
-      pair in each row. The path suffices if it ends in the kind, as in `pairs.tsv.gz`.
-    - `hf:NAME` or `hf:NAME:SPLIT`: a dataset of the Hugging Face hub, which is downloaded at once;
-      `,config=NAME` selects a part of it. `hf:FOLDER`: a folder of its `save_to_disk`.
+    - `tsv:`, `csv:`, `jsonl:`, `parquet:`, `tmx:` or `po:` and a path: a file with pairs. The path
+      suffices if it ends in the kind, as in `pairs.tsv.gz`.
+    - `hf:NAME`, `hf:NAME:SPLIT` or `hf:NAME,config=CONFIG`: a dataset of the Hugging Face hub,
+      downloaded at once. `hf:FOLDER` or the folder: what its `save_to_disk` wrote.
     - Instead of a spec: an iterable of pairs of texts or of mappings, an array (N, 2), a table with
       named columns, or a mapping of such data by split. The texts stay in RAM. A source is returned
       as it is.
 
-    If the last three have no validation split, it is left out of train; see `Source.note`.
-
-    This imports neither TensorFlow nor Keras, except for `tfds:`, and does not read files.
+    If one of the last three has no validation split, see `Source.note`. This imports neither
+    TensorFlow nor Keras, except for `tfds:`, and does not read files.
 
     Args:
         spec: the spec, a source, or data in memory.
-        source: the column of the sources in the last three, by name or number, or their language.
-            The end `,source=NAME,target=NAME` of a spec has the same effect. None: the first of two
-            columns, or a known name.
-        target: the column of the targets.
+        source: the column or language of the sources in the last three, also at the end of a spec:
+            `,source=NAME,target=NAME`. Columns without names have numbers from 1. None: the first
+            of two columns, or a known name.
+        target: the column or language of the targets.
 
     Raises:
         ValueError: for a malformed spec, for values that are not pairs of texts, or if a language,
