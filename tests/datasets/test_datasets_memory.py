@@ -39,7 +39,7 @@ SOURCES, TARGETS = zip(*PAIRS, strict=True)
 )
 def test_pairs_in_memory_are_loaded(data):
     source = datasets.load(data)
-    assert source.splits == ("train",)  # too few pairs for other splits
+    assert source.splits == ("train", "all")  # too few pairs for other splits
     for split in source.splits * 2:  # a generator is read once
         assert [pair[:2] for pair in source.pairs(split)] == PAIRS
 
@@ -153,6 +153,10 @@ def test_undivided_data_has_all_pairs_in_each_split():
     assert sources(data, "train") == sources(data, "validation") == sources(data, "test")
 
 
+def test_undivided_data_of_few_pairs_have_each_split():
+    assert datasets.load(PAIRS).undivided().splits == ("train", "validation", "test")
+
+
 def test_splits_of_a_mapping_stay():
     data = datasets.load({"train": numbered(500), "validation": PAIRS})
     assert data.splits == ("train", "validation")
@@ -217,7 +221,7 @@ def test_keywords_name_the_columns():
 def test_dictionary_of_datasets_keeps_its_splits():
     hub = pytest.importorskip("datasets")
     data = datasets.load(hub.DatasetDict(train=hugging_face(), dev=hugging_face()))
-    assert data.splits == ("train", "dev")
+    assert data.splits == ("train", "all", "dev")
 
 
 def test_batches_take_pairs_in_memory():

@@ -172,10 +172,10 @@ def test_broken_rows_are_counted(write):
     report = Report()
     assert len(texts(str(write("pairs.tsv", content)), report=report)) == 6
     assert report.lines() == [
-        "dropped 1 pair with 1 columns instead of 2 (pairs.tsv:4)",
+        "dropped 1 pair with fewer than 2 columns (pairs.tsv:4)",
         "dropped 1 pair with an empty side (pairs.tsv:5)",
         "dropped 1 pair not in UTF-8 (pairs.tsv:6)",
-        "dropped 1 pair with 3 columns instead of 2 (pairs.tsv:7)",
+        "dropped 1 pair with more than 2 columns (pairs.tsv:7)",
     ]
 
 
@@ -191,7 +191,7 @@ def test_invalid_json_lines_are_counted(write):
 
 def test_more_broken_rows_than_pairs_are_refused(write):
     message = refusal(str(write("pairs.tsv", "a\tb\nc\nd\n")))
-    assert "got 1 and 2: dropped 2 pairs with 1 columns instead of 2 (pairs.tsv:2, " in message
+    assert "got 1 and 2: dropped 2 pairs with fewer than 2 columns (pairs.tsv:2, " in message
 
 
 def test_page_of_a_website_is_refused(write):

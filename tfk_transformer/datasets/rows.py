@@ -58,7 +58,7 @@ class RowSource(Source):
     @property
     def splits(self) -> tuple[str, ...]:
         """The names of the splits, for which the training rows may be read."""
-        made = {ALL, *self._held_out.values()} if self._held_out else ()
+        made = {ALL, *self._held_out.values()} if self._is_divided else ()
         return order_splits({*self._rows, *made})
 
     @property
@@ -72,7 +72,7 @@ class RowSource(Source):
 
     def undivided(self) -> Source:
         """Return a source whose missing splits have all training pairs, as train has."""
-        if not self._held_out:
+        if not self._is_divided:
             return self
         rows = {**dict.fromkeys(USUAL_SPLITS, self._rows["train"]), **self._rows}
         return RowSource(
@@ -83,10 +83,15 @@ class RowSource(Source):
         """Return a hash of the data; "" if it is gone."""
         return self._content()
 
+    @property
+    def _is_divided(self) -> bool:
+        """Whether splits are made from the training pairs, unless there are too few."""
+        return "train" in self._rows and "validation" not in self._rows
+
     @cached_property
     def _held_out(self) -> dict[int, str]:
         """The split of each source that is left out of train, by the hash of the source."""
-        if "train" not in self._rows or "validation" in self._rows:
+        if not self._is_divided:
             return {}
         made = [split for split in USUAL_SPLITS if split not in self._rows]
         hashes, pairs = self._check("train")

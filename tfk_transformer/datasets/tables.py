@@ -62,9 +62,11 @@ def _table(
         has_names = has_names or tuple(first) in NAMES or all(map(is_language, first))
     names = first if has_names else [str(number + 1) for number in range(len(first))]
     for number, row in rows if has_names else itertools.chain([(start, first)], rows):
-        fits = len(row) == len(names)
-        problem = f"with {len(row)} columns instead of {len(names)}"
-        yield number, dict(zip(names, row, strict=True)) if fits else problem
+        if len(row) == len(names):
+            yield number, dict(zip(names, row, strict=True))
+        else:
+            change = "more" if len(row) > len(names) else "fewer"
+            yield number, f"with {change} than {len(names)} columns"
 
 
 def read_jsonl(path: Path, columns: Columns | None) -> Iterator[Row]:

@@ -93,6 +93,7 @@ def check_data(recipe: Recipe, out: Path, resume: bool, cache: Path | None) -> N
     for data, split in ((recipe.data, "train"), (recipe.validation_data, "validation")):
         if data is not None and cache is None:
             source = datasets.load(data)
+            source = source.undivided() if split == "validation" else source
             # TensorFlow Datasets loads TensorFlow, and may download.
             if not data.startswith("tfds:"):
                 source.pairs(split)  # checks the files without reading pairs
