@@ -200,6 +200,10 @@ def test_page_of_a_website_is_refused(write):
     assert "expected at least two columns in " in message
 
 
+def test_csv_with_an_empty_first_line_is_refused(write):
+    assert "got '' in line 1; " in refusal(str(write("pairs.csv", "\na,b\n")))
+
+
 def test_long_line_is_refused(write):
     assert "longer one, line 2" in refusal(str(write("pairs.tsv", f"a\tb\n{'c' * 2**21}\td\n")))
 

@@ -48,8 +48,8 @@ def _table(
     start, first = next(rows, (1, [""]))
     if len(first) < 2:
         raise ValueError(
-            f"data: expected at least two columns in {path}, got {shorten(first[0])!r} in line "
-            f"{start}; check that it is the right file."
+            f"data: expected at least two columns in {path}, got {shorten(''.join(first))!r} in "
+            f"line {start}; check that it is the right file."
         )
     if columns is not None:
         has_names = not all(name.isdecimal() for name in columns)
