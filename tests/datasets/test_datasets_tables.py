@@ -84,6 +84,12 @@ def test_both_columns_must_be_named(write):
         load(f"{path},source=german")
 
 
+def test_keywords_name_the_columns_of_a_file(write):
+    path = write("pairs.csv", "german,english\nein Hund,a dog\n")
+    source = load(str(path), source="english", target="german")
+    assert source.name == f"{path},source=english,target=german"
+
+
 def test_named_columns_are_languages(write):
     path = write("pairs.csv", "de,en\nein Hund,a dog\n")
     source = load(f"{path},source=en,target=de")

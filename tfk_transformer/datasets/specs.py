@@ -65,9 +65,10 @@ def load(
     """
     if isinstance(spec, Source):
         return spec
+    columns = _columns(source, target)
     if not isinstance(spec, str):
-        return memory_source(spec, _columns(source, target))
-    if source or target:
+        return memory_source(spec, columns)
+    if columns:
         spec = f"{spec},source={source},target={target}"
     scheme, colon, rest = spec.partition(":")
     if scheme not in _SOURCES:
