@@ -5,9 +5,8 @@ import hashlib
 import os
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import keras
 import numpy as np
@@ -57,8 +56,8 @@ def train(
     towers: bool = True,
     bar: bool = True,
     *,
-    data: Any = None,
-    validation_data: Any = None,
+    data: Source | Iterable[object] | None = None,
+    validation_data: Source | Iterable[object] | None = None,
 ) -> Translator | TextClassifier:
     """Train a model and write a bundle.
 
@@ -127,7 +126,9 @@ def train(
             raise ConnectionError(f"{explanation}; {advice}") from None
 
 
-def _with_memory(recipe: Recipe, **memory: Any) -> tuple[Recipe, dict[str, Source]]:
+def _with_memory(
+    recipe: Recipe, **memory: Source | Iterable[object] | None
+) -> tuple[Recipe, dict[str, Source]]:
     """Return the recipe with the names of data in memory and its languages, and its sources."""
     sources = {field: load(data) for field, data in memory.items() if data is not None}
     for field, source in sources.items():
