@@ -8,7 +8,7 @@ import re
 import string
 import textwrap
 import unicodedata
-from collections.abc import Callable, Container, Iterable, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,12 +19,14 @@ from tfk_transformer.array_types import Tensor
 from tfk_transformer.config.small_files import one_line_error, read_small_file
 from tfk_transformer.constants import END_ID, PAD_ID, START_ID, UNKNOWN_ID
 from tfk_transformer.runtime_environment import has_tensorflow_text
+from tfk_transformer.tokenizers import token_vocabulary
 from tfk_transformer.tokenizers.subword_regularization import SubwordSampler
 
 if TYPE_CHECKING:
     import tensorflow_text
+    from sentencepiece.sentencepiece_model_pb2 import TrainerSpec
 
-MODEL_TYPES = ("unigram", "bpe", "char")
+MODEL_TYPES = ("unigram", "bpe", "char", "word")
 MAX_TRAINING_TEXTS = 2_000_000
 MAX_TRAINING_BYTES = 4192  # of a text; the default of SentencePiece
 # A model of a million pieces has 20 MB, and one of 256,000 has 5 MB.
@@ -124,6 +126,7 @@ class SubwordTokenizer:
         vocab_size: int = 8000,
         model_type: str = "unigram",
         byte_fallback: bool = False,
+        tokens: str | None = None,
     ) -> "SubwordTokenizer":
         """Learn a vocabulary from texts.
 
@@ -133,10 +136,12 @@ class SubwordTokenizer:
             texts: sentences; the first two million are used, or parts of long texts.
             vocab_size: number of pieces, including the special pieces. Small texts give fewer
                 pieces.
-            model_type: "unigram" (arXiv:1804.10959), "bpe" (arXiv:1508.07909) or "char", which has
-                a piece for each character.
+            model_type: "unigram" (arXiv:1804.10959), "bpe" (arXiv:1508.07909), "char", which has
+                a piece for each character, or "word".
             byte_fallback: whether characters that are not in `texts` are encoded as bytes, with 256
                 additional pieces. If False, they become the unknown piece.
+            tokens: the rule of whole tokens instead of pieces; see `from_tokens`. The other
+                arguments except `vocab_size` are not used.
 
         Raises:
             ValueError: for an unknown `model_type`, if there are no texts, or if `vocab_size` has
@@ -147,6 +152,10 @@ class SubwordTokenizer:
                 f"model_type: expected one of {', '.join(MODEL_TYPES)}, got '{model_type}'."
             )
         texts = filter(str.strip, texts)
+        if tokens is not None:
+            used = itertools.islice(texts, MAX_TRAINING_TEXTS)
+            learned, samples = token_vocabulary.learn_tokens(used, tokens, vocab_size)
+            return cls.from_tokens(learned, tokens, samples=samples)
         first = next(texts, None)
         if first is None:
             raise ValueError("texts: expected sentences to learn a vocabulary from, got none.")
@@ -181,6 +190,54 @@ class SubwordTokenizer:
         return cls(model.getvalue())
 
     @classmethod
+    def from_tokens(
+        cls,
+        tokens: Sequence[str],
+        rule: str = token_vocabulary.CHARACTERS,
+        special: Sequence[str] = (),
+        control: Collection[str] = (),
+        samples: Iterable[str] = (),
+    ) -> "SubwordTokenizer":
+        """Return the tokenizer of a list of whole tokens, such as a trained model's vocabulary.
+
+        Args:
+            tokens: all tokens. Their ids are 4, 5, … in this order, without the special ones.
+            rule: how texts are split: "characters"; "words", which spaces separate; a regular
+                expression, whose matches are the tokens; or "longest", the longest token that the
+                rest of the text begins with. Only the texts of words are joined with spaces.
+            special: the names in `tokens` of padding, start, end and unknown, in this order. Their
+                ids are 0 to 3; see `token_order`. Default: `tokens` has none of them.
+            control: tokens that no text contains, such as tags.
+            samples: texts to check. A file has no regular expression: a vocabulary that lacks
+                tokens of a text splits it into shorter ones.
+
+        Raises:
+            ValueError: if a token occurs twice or is not one by the rule, or a sample would be
+                split otherwise than by the rule.
+        """
+        if special:
+            order = cls.token_order(tokens, special)[len(special) :]
+            tokens = [tokens[number] for number in order]
+        names = special or token_vocabulary.SPECIAL
+        tokenizer = cls(token_vocabulary.token_model(tokens, rule, names, control))
+        token_vocabulary.check_split(tokenizer._processor, rule, samples)
+        return tokenizer
+
+    @classmethod
+    def of_ids(cls, vocab_size: int) -> "SubwordTokenizer":
+        """Return the tokenizer whose texts are ids: "17 4 9"."""
+        return cls.from_tokens([str(token) for token in range(UNKNOWN_ID + 1, vocab_size)], "words")
+
+    @staticmethod
+    def token_order(tokens: Sequence[str], special: Sequence[str]) -> list[int]:
+        """Return the index in `tokens` of each id of `from_tokens(tokens, special=special)`.
+
+        With it, the tables (V, D) of a model whose ids are these indices become ours:
+        `table[order]`.
+        """
+        return token_vocabulary.token_order(tokens, special)
+
+    @classmethod
     def load(cls, path: str | Path) -> "SubwordTokenizer":
         """Read a model file."""
         return cls(read_small_file(path, MAX_SENTENCEPIECE_BYTES))
@@ -196,11 +253,14 @@ class SubwordTokenizer:
 
     @property
     def model_type(self) -> str:
-        """The type of the SentencePiece model: one of `MODEL_TYPES`, or "word"."""
-        from sentencepiece.sentencepiece_model_pb2 import ModelProto, TrainerSpec
+        """The type of the SentencePiece model: one of `MODEL_TYPES`."""
+        return self._trainer.ModelType.Name(self._trainer.model_type).lower()
 
-        model_type = ModelProto.FromString(self.model).trainer_spec.model_type
-        return TrainerSpec.ModelType.Name(model_type).lower()
+    @functools.cached_property
+    def _trainer(self) -> "TrainerSpec":
+        from sentencepiece.sentencepiece_model_pb2 import ModelProto
+
+        return ModelProto.FromString(self.model).trainer_spec
 
     @property
     def byte_fallback(self) -> bool:
@@ -208,8 +268,9 @@ class SubwordTokenizer:
         return any(map(self._processor.is_byte, range(self.vocab_size)))
 
     def characters(self) -> RepresentedCharacters | None:
-        """Return the characters that the vocabulary represents. None: all, or a model of words."""
-        if self.byte_fallback or self.model_type == "word":
+        """Return the characters that the vocabulary represents. None: all, or tokens of several."""
+        has_tokens = self.model_type == "char" and self._trainer.user_defined_symbols
+        if self.byte_fallback or has_tokens or self.model_type == "word":
             return None
         return RepresentedCharacters(self._processor)
 

@@ -35,7 +35,7 @@ BATCHES: dict[str, type[TokenBatches]] = {
 # The fields of a recipe on which the ids depend.
 FIELDS = (
     "data validation_data max_length architecture tokenizer vocab_size separate_vocabularies "
-    "byte_fallback subword_sampling"
+    "byte_fallback subword_sampling source_tokens target_tokens"
 ).split()
 PROBE_COUNT = 128
 DIGESTS = "data.json"  # the hashes of the training and validation data, by split
@@ -209,8 +209,9 @@ def _learn_tokenizers(recipe: Recipe, source: Source) -> Tokenizers:
     def learn(*sides: int) -> SubwordTokenizer:
         rows = ([pair[side] for side in sides] for pair in source.pairs("train"))
         texts = itertools.chain.from_iterable(rows)
+        tokens = recipe.token_rules[sides[0]]
         return SubwordTokenizer.train(
-            texts, recipe.vocab_size, recipe.tokenizer, recipe.byte_fallback
+            texts, recipe.vocab_size, recipe.tokenizer, recipe.byte_fallback, tokens
         )
 
     if recipe.classifies:

@@ -29,7 +29,7 @@ from tfk_transformer.pipelines.model_record import MODEL, make_recorded
 from tfk_transformer.pipelines.weights import WEIGHTS_FILE
 from tfk_transformer.tokenizers.subword_tokenizer import SubwordTokenizer
 from tfk_transformer.training.checkpoints import Tokenizers, load_tokenizers
-from tfk_transformer.training.recipe import Recipe
+from tfk_transformer.training.recipe import TOKEN_FIELDS, Recipe
 
 START_COPY = "start"  # the copy of the bundle in the folder of an unfinished training run
 # Files on which training depends.
@@ -181,6 +181,7 @@ def _mismatches(
         "vocab_size": sorted({tokenizer.vocab_size for tokenizer in subwords}),
         "separate_vocabularies": [_are_separate(config, tokenizers)],
         "byte_fallback": sorted({tokenizer.byte_fallback for tokenizer in subwords}),
+        **{name: [earlier.get(name)] for name in TOKEN_FIELDS},
     }
     for name, accepted in accepted_values.items():
         value = getattr(recipe, name)

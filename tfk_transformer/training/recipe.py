@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias
 
 import tomlkit
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from tfk_transformer.config.model_options import LANGUAGE_OPTIONS
 from tfk_transformer.config.presets import PRESETS
@@ -22,9 +22,11 @@ from tfk_transformer.constants import LANGUAGE_PATTERN
 from tfk_transformer.datasets.pairs import spec_languages
 from tfk_transformer.models.registry import TRAINED, ModelConfig
 from tfk_transformer.tokenizers.subword_tokenizer import MODEL_TYPES
+from tfk_transformer.tokenizers.token_vocabulary import split_function
 
 # Fields whose defaults come from the bundle `start`.
-START_FIELDS = {"preset", "options", "tokenizer", "vocab_size", "byte_fallback"}
+TOKEN_FIELDS = ("source_tokens", "target_tokens")
+START_FIELDS = {"preset", "options", "tokenizer", "vocab_size", "byte_fallback", *TOKEN_FIELDS}
 
 # Options of models that other fields or the data determine.
 DECIDED_OPTIONS = {
@@ -97,7 +99,17 @@ class Recipe(Record):
     )
 
     tokenizer: ModelType = _subwords(
-        "unigram", "type of the SentencePiece model; 'char' has a piece for each character"
+        "unigram",
+        "type of the SentencePiece model; 'char' has a piece for each character, 'word' for each "
+        "word",
+    )
+    source_tokens: str | None = _subwords(
+        None,
+        "whole tokens instead of subwords for the sources: characters, words (which spaces "
+        "separate), or a regular expression whose matches are the tokens",
+    )
+    target_tokens: str | None = _subwords(
+        None, "the same for the targets; other tokens than the sources' need separate_vocabularies"
     )
     vocab_size: int = _subwords(
         8000, "number of pieces of a vocabulary; a small amount of text gives fewer", gt=4
@@ -298,6 +310,18 @@ class Recipe(Record):
         """Whether the model is a classifier; the other models predict tokens."""
         return self.architecture == "encoder"
 
+    @field_validator(*TOKEN_FIELDS)
+    @classmethod
+    def _check_rule(cls, rule: str | None) -> str | None:
+        if rule is not None:
+            split_function(rule)
+        return rule
+
+    @property
+    def token_rules(self) -> tuple[str | None, ...]:
+        """The rules of whole tokens of the vocabularies; None: subwords."""
+        return (self.source_tokens,) if self.classifies else (self.source_tokens, self.target_tokens)
+
     @model_validator(mode="after")
     def _check_together(self) -> Self:
         breaks: dict[str, Any] = {
@@ -305,10 +329,14 @@ class Recipe(Record):
                 self.monitor == "bleu" and not self.evaluate_every
             ),
             "byte_fallback needs tokenizer 'unigram' or 'bpe'": (
-                self.byte_fallback and self.tokenizer == "char"
+                self.byte_fallback
+                and (self.tokenizer not in ("unigram", "bpe") or None not in self.token_rules)
             ),
-            "subword_sampling needs tokenizer 'unigram'": (
-                self.subword_sampling and self.tokenizer != "unigram"
+            "subword_sampling needs tokenizer 'unigram' on both sides": (
+                self.subword_sampling and (self.tokenizer != "unigram" or any(self.token_rules))
+            ),
+            "source_tokens and target_tokens must be equal without separate_vocabularies": (
+                len(set(self.token_rules)) > 1 and not self.separate_vocabularies
             ),
             "separate_vocabularies needs architecture 'encoder_decoder'": (
                 self.separate_vocabularies and self.architecture != "encoder_decoder"
@@ -331,6 +359,7 @@ class Recipe(Record):
                     self.source_language or self.target_language
                 ),
                 "label_smoothing must be 0 with architecture 'encoder'": self.label_smoothing,
+                "target_tokens needs a model that translates": self.target_tokens,
                 "search needs a model that translates": self.search,
             }
         if broken := [rule for rule, is_broken in breaks.items() if is_broken]:

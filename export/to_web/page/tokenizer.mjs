@@ -5,9 +5,10 @@ import { SentencePieceProcessor } from "./runtime/sentencepiece.mjs";
 
 export const START_ID = 1;
 const [END_ID, UNKNOWN_ID] = [2, 3];
-// Fields of sentencepiece_model.proto, and its type of models whose pieces are words.
+// Fields of sentencepiece_model.proto, and its types of models of words and of characters.
 const [MODEL_PIECES, PIECE_TEXT] = [1, 1];
-const [MODEL_TRAINER, TRAINER_TYPE, WORD_TYPE] = [2, 3, 3];
+const [MODEL_TRAINER, TRAINER_TYPE, TRAINER_SYMBOLS] = [2, 3, 31];
+const [WORD_TYPE, CHAR_TYPE] = [3, 4];
 const AROUND = /^[ \t\n\r\v\f]+|[ \t\n\r\v\f]+$/g; // Python's string.whitespace
 
 /**
@@ -18,7 +19,9 @@ export async function openTokenizer(model) {
   const processor = new SentencePieceProcessor();
   await processor.load(model);
   const [trainer] = fieldsOf(model, { start: 0, end: model.length }, MODEL_TRAINER);
-  const hasWordType = trainer !== undefined && fieldsOf(model, trainer, TRAINER_TYPE)[0]?.value === WORD_TYPE;
+  const type = trainer && fieldsOf(model, trainer, TRAINER_TYPE)[0]?.value;
+  // Words, or tokens of several characters.
+  const hasTokens = type === WORD_TYPE || (type === CHAR_TYPE && fieldsOf(model, trainer, TRAINER_SYMBOLS).length > 0);
   const lacking = new Map(); // whether the vocabulary lacks a character, by character
   let table; // the text of each piece, read on first use
 
@@ -26,9 +29,9 @@ export async function openTokenizer(model) {
     /** Return the ids of a text: its tokens and the end token. */
     encode: (text) => [...processor.encodeIds(text), END_ID],
 
-    /** Return whether the vocabulary lacks a character. One of words may lack all of them. */
+    /** Return whether the vocabulary lacks a character. One of tokens may lack all of them. */
     lacks(character) {
-      if (!lacking.has(character)) lacking.set(character, !hasWordType && processor.encodeIds(character).includes(UNKNOWN_ID));
+      if (!lacking.has(character)) lacking.set(character, !hasTokens && processor.encodeIds(character).includes(UNKNOWN_ID));
       return lacking.get(character);
     },
 
