@@ -140,7 +140,8 @@ def _check(
     if not isinstance(fitted, (Translator, TextClassifier)):
         raise ValueError(
             "fitted: expected a Translator or a TextClassifier, got "
-            f"{type(fitted).__name__}; open a bundle with tfk_transformer.load."
+            f"{type(fitted).__name__}; open a bundle with tfk_transformer.load, or wrap a model as "
+            "Translator(model)."
         )
     is_classifier = isinstance(fitted, TextClassifier)
     check_formats(formats, CLASSIFIER_FORMATS if is_classifier else TRANSLATOR_FORMATS)

@@ -125,7 +125,7 @@ def test_an_ensemble_is_refused(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("kind", "byte_fallback"), [("unigram", True), ("bpe", False), ("char", False)]
+    ("kind", "byte_fallback"), [("unigram", True), ("bpe", False), ("char", False), ("word", False)]
 )
 def test_tokenizer_knows_its_options(kind, byte_fallback):
     texts = ["der Bär", "die Bären", "das Bärchen"]

@@ -18,6 +18,7 @@ from marian_folder import (
 
 from tfk_transformer.constants import END_ID, PAD_ID, START_ID, UNKNOWN_ID
 from tfk_transformer.importing.vocabulary import (
+    TYPES,
     SpecialRows,
     parse_sentencepiece,
     remap_vocabulary,
@@ -224,19 +225,18 @@ def test_rejected_model_is_named():
 @pytest.mark.parametrize(
     ("model", "problem"),
     [
-        (b"", "of type unigram, bpe or char in source.spm, got a model without pieces"),
+        (b"", "in source.spm, got a model without pieces"),
         (b"\x00words", "in source.spm, got a file that SentencePiece does not load"),
-        (None, "of type unigram, bpe or char in source.spm, got type word"),
     ],
 )
-def test_word_models_are_refused(model, problem):
+def test_other_bytes_are_refused(model, problem):
     with pytest.raises(ValueError, match=f"expected a SentencePiece model {problem}"):
-        parse_sentencepiece(
-            trained("source", model_type="word", hard_vocab_limit=False)
-            if model is None
-            else model,
-            "source.spm",
-        )
+        parse_sentencepiece(model, "source.spm")
+
+
+def test_a_model_of_words_keeps_its_type():
+    model = trained("source", model_type="word", hard_vocab_limit=False)
+    assert TYPES[parse_sentencepiece(model, "source.spm").trainer_spec.model_type] == "word"
 
 
 def test_language_tokens_need_unigram():

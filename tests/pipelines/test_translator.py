@@ -7,6 +7,7 @@ from random_translators import V, of_transformer
 
 from tfk_transformer.config.model_options import TransformerConfig
 from tfk_transformer.config.search_settings import SearchSettings
+from tfk_transformer.constants import END_ID
 from tfk_transformer.inference.signatures import SCORE_IDS
 from tfk_transformer.inference.token_scoring import padded_ids
 from tfk_transformer.models.transformer import Transformer
@@ -191,6 +192,26 @@ def test_tokenizer_and_model_must_fit():
     )
     with pytest.raises(ValueError, match="target_tokenizer: expected 99 pieces"):
         Translator(model, tokenizer)
+
+
+class OnlyEncodes:
+    def encode(self, texts):
+        return [[4] for _ in texts]
+
+
+@pytest.mark.parametrize("side", ["source_tokenizer", "target_tokenizer"])
+def test_other_tokenizers_are_refused(translator, side):
+    tokenizers = {"source_tokenizer": translator.source_tokenizer, side: OnlyEncodes()}
+    problem = f"^{side}: expected .*, got OnlyEncodes without model, save and [0-9]+ more; "
+    with pytest.raises(ValueError, match=problem):
+        Translator(translator.model, **tokenizers)
+
+
+def test_texts_are_ids_without_tokenizers(translator):
+    rows = translator.source_tokenizer.encode(["forty-two"])
+    (translation,) = Translator(translator.model).translate([" ".join(map(str, rows[0]))])
+    ids, _ = translator.generate(padded_ids(rows))
+    assert translation.text == " ".join(map(str, ids[0, 0][ids[0, 0] > END_ID]))
 
 
 @pytest.mark.parametrize(

@@ -54,3 +54,24 @@ def test_all_characters_are_represented_without_a_set():
 
 def test_empty_translations_keep_the_units():
     assert take_out("one 😀 two", CHARACTERS).put_back("") == "😀"
+
+
+@pytest.mark.parametrize(
+    ("text", "readable", "kept"),
+    [
+        ("Forty-two. Seven.", "forty-two. seven.", []),
+        ("FORTY-TWO", "forty-two", []),
+        ("Ärger und Örtchen", "ärger und", ["Örtchen"]),
+        ("ŁUKASZ sees Forty", "sees forty", ["ŁUKASZ"]),
+        ("İstanbul", "", ["İstanbul"]),
+        ("straße", "", ["straße"]),
+    ],
+)
+def test_letters_are_read_in_the_case_that_is_known(text, readable, kept):
+    taken = take_out(text, set(string.ascii_lowercase + "ä-."))
+    assert taken.text == readable
+    assert [unit.text for unit in taken.units] == kept
+
+
+def test_known_letters_keep_their_case():
+    assert take_out("Aa Łx", set("Aax")).text == "Aa"

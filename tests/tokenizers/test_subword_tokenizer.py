@@ -189,9 +189,9 @@ def test_long_texts_are_learned(model_type):
 
 def test_unknown_model_type_is_refused():
     with pytest.raises(
-        ValueError, match="^model_type: expected one of unigram, bpe, char, got 'word'.$"
+        ValueError, match="^model_type: expected one of unigram, bpe, char, word, got 'words'.$"
     ):
-        SubwordTokenizer.train(TEXTS, 80, "word")
+        SubwordTokenizer.train(TEXTS, 80, "words")
 
 
 def test_non_model_bytes_are_refused(tokenizer):

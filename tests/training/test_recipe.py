@@ -103,6 +103,19 @@ def test_print_config_can_be_read(tmp_path):
             "byte_fallback needs .*; subword_sampling needs",
         ),
         (
+            'data = "x"\nsource_tokens = "characters"\nbyte_fallback = true',
+            "source_tokens and target_tokens must be equal without separate_vocabularies",
+        ),
+        (
+            'data = "x"\nsource_tokens = "words"\ntarget_tokens = "words"\nbyte_fallback = true',
+            "byte_fallback needs tokenizer",
+        ),
+        ('data = "x"\ntarget_tokens = "("', "expected characters, words or a regular expression"),
+        (
+            'data = "x"\narchitecture = "encoder"\ntarget_tokens = "words"',
+            "target_tokens needs a model that translates",
+        ),
+        (
             'data = "x"\nseparate_vocabularies = true\narchitecture = "decoder"',
             "separate_vocabularies needs architecture 'encoder_decoder'",
         ),

@@ -7,7 +7,7 @@ from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import sentencepiece
-from sentencepiece.sentencepiece_model_pb2 import ModelProto, TrainerSpec
+from sentencepiece.sentencepiece_model_pb2 import ModelProto
 
 from tfk_transformer.config.small_files import one_line_error, read_small_file
 from tfk_transformer.config.words import shorten
@@ -23,7 +23,7 @@ MAX_ROWS = 2**20  # four times the largest vocabulary of the supported families
 NEVER_PREDICTED = -1e9  # the output bias of tokens that are never predicted
 Piece: TypeAlias = ModelProto.SentencePiece
 UNIGRAM = 1
-TYPES = {UNIGRAM: "unigram", 2: "bpe", 4: "char"}  # supported values of `ModelType`
+TYPES = {UNIGRAM: "unigram", 2: "bpe", 3: "word", 4: "char"}  # values of `ModelType`
 NEVER_FROM_TEXT = (Piece.CONTROL, Piece.UNKNOWN, Piece.UNUSED)
 
 
@@ -146,7 +146,7 @@ def unused_name(stem: str, pieces: Collection[str]) -> str:
 
 
 def parse_sentencepiece(model: bytes, name: str) -> ModelProto:
-    """Return a SentencePiece model of one of the types `TYPES` as a protocol buffer message."""
+    """Return a SentencePiece model with pieces as a protocol buffer message."""
     with one_line_error(
         f"tokenizer: expected a SentencePiece model in {name}, got a file that SentencePiece does "
         "not load (",
@@ -154,13 +154,9 @@ def parse_sentencepiece(model: bytes, name: str) -> ModelProto:
     ):
         load_sentencepiece(model)
         proto = ModelProto.FromString(model)
-    model_type = proto.trainer_spec.model_type
-    if not proto.pieces or model_type not in TYPES:
-        name_of_type = TrainerSpec.ModelType.Name(model_type).lower()
-        got = f"type {name_of_type}" if proto.pieces else "a model without pieces"
+    if not proto.pieces:
         raise ValueError(
-            f"tokenizer: expected a SentencePiece model of type unigram, bpe or char in {name}, "
-            f"got {got}."
+            f"tokenizer: expected a SentencePiece model in {name}, got a model without pieces."
         )
     return proto
 

@@ -143,7 +143,7 @@ def translate_sentences(search: Search, sentences: Sentences) -> list[Outcome[Tr
         )
     )
     for (index, text), outcome in zip(readable.items(), searched, strict=True):
-        if not isinstance(outcome, Refused) and text.units:
+        if not isinstance(outcome, Refused) and text.text != sentences.texts[index]:
             hypotheses = [
                 hypothesis._replace(text=text.put_back(hypothesis.text))
                 for hypothesis in outcome.hypotheses

@@ -12,7 +12,7 @@ from tfk_transformer.inference.base_classifier import BaseClassifier
 from tfk_transformer.pipelines import bundle
 from tfk_transformer.pipelines.bundle import SavedAsBundle
 from tfk_transformer.pipelines.keras_runtime import KerasClassifierRuntime
-from tfk_transformer.tokenizers.subword_tokenizer import SubwordTokenizer
+from tfk_transformer.tokenizers.subword_tokenizer import SubwordTokenizer, check_protocol
 
 if TYPE_CHECKING:
     from tfk_transformer.models.classifier import EncoderClassifier
@@ -43,6 +43,7 @@ class TextClassifier(BaseClassifier, SavedAsBundle):
         labels: Sequence[str],
         probes: Sequence[str] = (),
     ) -> None:
+        check_protocol(tokenizer, "tokenizer")
         config = model.config
         if config.has_decoder:
             raise ValueError(f"model: expected an EncoderClassifier, got {type(model).__name__}.")

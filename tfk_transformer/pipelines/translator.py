@@ -16,7 +16,7 @@ from tfk_transformer.text.calibration import CONFIDENCE, DEFAULT_CHRF, Calibrati
 from tfk_transformer.text.languages import language_or_english
 from tfk_transformer.text.outcome import Refused
 from tfk_transformer.text.splitting import split_text
-from tfk_transformer.tokenizers.subword_tokenizer import SubwordTokenizer
+from tfk_transformer.tokenizers.subword_tokenizer import SubwordTokenizer, check_protocol
 
 if TYPE_CHECKING:
     from tfk_transformer.data.shortlist import Shortlist
@@ -32,7 +32,8 @@ class Translator(BaseTranslator, SavedAsBundle):
     Args:
         model: a `Transformer`, an `Ensemble`, or a `LanguageModel`, which "translates" a prompt
             into its continuation. It is built if needed.
-        source_tokenizer: the tokenizer of the source texts.
+        source_tokenizer: the tokenizer of the source texts. None: the model's users have their own,
+            and texts are ids with blanks between them, such as "17 4 9".
         target_tokenizer: the tokenizer of the translations. Default: `source_tokenizer`.
         probes: source texts on which exports are compared with the model.
         origin: the origin of an imported model, as JSON values by name; see `import_model`.
@@ -50,7 +51,7 @@ class Translator(BaseTranslator, SavedAsBundle):
     def __init__(
         self,
         model: "TokenModel",
-        source_tokenizer: SubwordTokenizer,
+        source_tokenizer: SubwordTokenizer | None = None,
         target_tokenizer: SubwordTokenizer | None = None,
         probes: Sequence[str] = (),
         origin: Json | None = None,
@@ -62,6 +63,14 @@ class Translator(BaseTranslator, SavedAsBundle):
                 "model: expected a Transformer, an Ensemble or a LanguageModel, got "
                 f"{type(model).__name__}."
             )
+        if source_tokenizer is None:
+            source_tokenizer = SubwordTokenizer.of_ids(model.config.source_vocab_size)
+            target_tokenizer = target_tokenizer or SubwordTokenizer.of_ids(
+                model.config.target_vocab_size
+            )
+        check_protocol(source_tokenizer, "source_tokenizer")
+        if target_tokenizer is not None:
+            check_protocol(target_tokenizer, "target_tokenizer")
         if target_tokenizer is None or target_tokenizer.model == source_tokenizer.model:
             target_tokenizer = source_tokenizer  # one object, so that exports contain it once
         tokenizers = Tokenizers(source_tokenizer, target_tokenizer, model.config.has_encoder)

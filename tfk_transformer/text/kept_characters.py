@@ -1,4 +1,7 @@
-"""Characters that a vocabulary lacks: kept out of the search, and put back into the translation."""
+"""Characters that a vocabulary lacks: kept out of the search, and put back into the translation.
+
+Letters that it has only in the other case are read in that case.
+"""
 
 import bisect
 import functools
@@ -126,12 +129,13 @@ def take_out(
     """Return a text without the characters that a vocabulary lacks."""
     if characters is None or all(c in characters or c in exempt or c.isspace() for c in set(text)):
         return ReadableText(text, [])
+    known = _in_known_case(text, characters, exempt)
     units: list[Unit] = []
     readable = ""
     blank = False  # whether the last readable part ends with one
     done = 0
-    for start, end in [*_lacking_spans(text, characters, exempt), (len(text), len(text))]:
-        part = text[done:start]
+    for start, end in [*_lacking_spans(known, characters, exempt), (len(text), len(text))]:
+        part = known[done:start]
         if part.strip():
             starts_blank = part[0].isspace()
             readable += _separator(readable, part.strip(), blank, starts_blank) + part.strip()
@@ -140,7 +144,17 @@ def take_out(
             neighbors = (text[start - 1 : start].isspace(), text[end : end + 1].isspace())
             units.append(Unit(text[start:end], len(readable), *neighbors))
         done = end
-    return ReadableText(readable if units else text, units)
+    return ReadableText(readable if units else known, units)
+
+
+def _in_known_case(text: str, characters: Container[str], exempt: Container[str]) -> str:
+    """Return a text with letters in their other case where a vocabulary has only that one."""
+    cases = {}
+    for c in set(text):
+        other = c.lower() if c.lower() != c else c.upper()
+        if len(other) == 1 and other in characters and c not in characters and c not in exempt:
+            cases[ord(c)] = other
+    return text.translate(cases)
 
 
 def _lacking_spans(

@@ -432,3 +432,26 @@ class SubwordTokenizer:
         return tensorflow_text.SentencepieceTokenizer(
             self.model, out_type=tf.int32, add_eos=True, name=name
         )
+
+
+# What a tokenizer of texts needs: all methods and properties but the constructors, and the model.
+PROTOCOL = (
+    "model",
+    *(
+        name
+        for name, value in vars(SubwordTokenizer).items()
+        if not name.startswith("_") and not isinstance(value, (classmethod, staticmethod))
+    ),
+)
+
+
+def check_protocol(tokenizer: object, argument: str) -> None:
+    """Refuse an object that is not a tokenizer; see `PROTOCOL`."""
+    if missing := [name for name in PROTOCOL if not hasattr(tokenizer, name)]:
+        more = f" and {len(missing) - 2} more" if len(missing) > 2 else ""
+        raise ValueError(
+            f"{argument}: expected a SubwordTokenizer or an object with its methods, got "
+            f"{type(tokenizer).__name__} without {', '.join(missing[:2])}{more}; make one of its "
+            "tokens with SubwordTokenizer.from_tokens, or keep it and pass ids, to a "
+            "Translator(model) without tokenizers."
+        )

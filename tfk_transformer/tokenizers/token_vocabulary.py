@@ -92,8 +92,8 @@ def token_model(
     piece_type = ModelProto.SentencePiece
     is_words = rule == WORDS
     model = ModelProto()
-    for token, name in enumerate(special):
-        is_unknown = token == UNKNOWN_ID
+    for id_, name in enumerate(special):
+        is_unknown = id_ == UNKNOWN_ID
         model.pieces.add(piece=name, type=piece_type.UNKNOWN if is_unknown else piece_type.CONTROL)
     trainer = model.trainer_spec
     for token in tokens:
@@ -108,9 +108,9 @@ def token_model(
     trainer.model_type = TrainerSpec.WORD if is_words else TrainerSpec.CHAR
     trainer.vocab_size = len(model.pieces)
     trainer.unk_surface = f" {UNKNOWN_TEXT}" if is_words else UNKNOWN_TEXT
-    for name, token in (("pad", PAD_ID), ("bos", START_ID), ("eos", END_ID), ("unk", UNKNOWN_ID)):
-        setattr(trainer, f"{name}_id", token)
-        setattr(trainer, f"{name}_piece", special[token])
+    for name, id_ in (("pad", PAD_ID), ("bos", START_ID), ("eos", END_ID), ("unk", UNKNOWN_ID)):
+        setattr(trainer, f"{name}_id", id_)
+        setattr(trainer, f"{name}_piece", special[id_])
     normalizer = model.normalizer_spec
     normalizer.name = "identity"
     normalizer.add_dummy_prefix = normalizer.remove_extra_whitespaces = is_words

@@ -320,7 +320,9 @@ class Recipe(Record):
     @property
     def token_rules(self) -> tuple[str | None, ...]:
         """The rules of whole tokens of the vocabularies; None: subwords."""
-        return (self.source_tokens,) if self.classifies else (self.source_tokens, self.target_tokens)
+        return (
+            (self.source_tokens,) if self.classifies else (self.source_tokens, self.target_tokens)
+        )
 
     @model_validator(mode="after")
     def _check_together(self) -> Self:

@@ -1,5 +1,5 @@
 // Characters that a vocabulary lacks, such as emoji: kept out of the search, and put back into the
-// translation.
+// translation. Letters that it has only in the other case are read in that case.
 import { firstOf, isBlank, lastOf, trimBlanks, trimStart, wordEnds } from "./characters.mjs";
 
 const WORD = /[\p{L}\p{N}]/u;
@@ -26,10 +26,11 @@ export const hasWords = (text) => WORD.test(text);
  */
 export function takeOut(sentence, lacks) {
   if ([...sentence].every((character) => isBlank(character) || !lacks(character))) return { text: sentence, units: [] };
+  const known = inKnownCase(sentence, lacks);
   const units = [];
   let [text, done, endsInBlank] = ["", 0, false];
-  for (const [start, end] of [...lackingSpans(sentence, lacks), [sentence.length, sentence.length]]) {
-    const part = sentence.slice(done, start);
+  for (const [start, end] of [...lackingSpans(known, lacks), [sentence.length, sentence.length]]) {
+    const part = known.slice(done, start);
     const words = trimBlanks(part);
     if (words) {
       text += separator(text, words, endsInBlank, isBlank(part[0])) + words;
@@ -40,7 +41,17 @@ export function takeOut(sentence, lacks) {
     }
     done = end;
   }
-  return { text: units.length ? text : sentence, units };
+  return { text: units.length ? text : known, units };
+}
+
+/** Return a sentence with letters in their other case where a vocabulary has only that one. */
+function inKnownCase(sentence, lacks) {
+  const inCase = (character) => {
+    const lower = character.toLowerCase();
+    const other = lower === character ? character.toUpperCase() : lower;
+    return other.length === character.length && lacks(character) && !lacks(other) ? other : character;
+  };
+  return Array.from(sentence, inCase).join("");
 }
 
 /** Return the spans [start, end] of a sentence that a vocabulary cannot represent. */
