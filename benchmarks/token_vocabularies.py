@@ -9,6 +9,7 @@ added. The runtimes are a SavedModel, ONNX with onnxruntime-extensions and witho
 
 import argparse
 import json
+import operator
 import shutil
 import subprocess
 import tempfile
@@ -22,8 +23,8 @@ from onnx_ir import tape
 from tfk_transformer import SubwordTokenizer
 from tfk_transformer.constants import END_ID, UNKNOWN_ID
 from tfk_transformer.export.runtime import sessions
-from tfk_transformer.export.runtime.text_session import TEXT_OPERATORS
 from tfk_transformer.export.to_onnx import onnx_models, text_operators
+from tfk_transformer.export.to_onnx.onnx_file import save
 from tfk_transformer.export.to_web import web_files
 from tfk_transformer.export.to_web.npm_packages import copy_sentencepiece, find_packages
 from tfk_transformer.inference.token_scoring import padded_ids
@@ -62,8 +63,7 @@ def in_onnx(tokenizer: SubwordTokenizer, texts: list[str], folder: Path) -> Resu
     decoded = text_operators.write_detokenizer(op, rows, tokenizer.pieces())
     decoded.name, decoded.dtype, decoded.shape = "texts", ir.DataType.STRING, ir.Shape([None, 1])
     model.graph.outputs.append(decoded)
-    model.opset_imports[TEXT_OPERATORS] = 1
-    ir.save(model, folder / "both.onnx")
+    save(model, folder / "both.onnx")
     session = sessions.open_session(folder / "both.onnx", text_operators=True)
     ids, decoded = session.run(None, {"text": np.array(texts, object)})
     return [row[row > 0].tolist() for row in ids], decoded[:, 0].tolist()
@@ -71,7 +71,7 @@ def in_onnx(tokenizer: SubwordTokenizer, texts: list[str], folder: Path) -> Resu
 
 def in_light_onnx(tokenizer: SubwordTokenizer, texts: list[str], folder: Path) -> Results:
     """Return the ids and texts of an ONNX file where onnxruntime-extensions is not installed."""
-    ir.save(onnx_models.tokenizer_graph(tokenizer), folder / "tokenizer.onnx")
+    save(onnx_models.tokenizer_graph(tokenizer), folder / "tokenizer.onnx")
     library = sessions.text_operators_library
     sessions.text_operators_library = lambda: None
     try:
@@ -111,27 +111,27 @@ def main() -> None:
     parser.add_argument("texts", type=Path)
     parser.add_argument("--node-modules", type=Path)
     options = parser.parse_args()
-    texts = options.texts.read_text(encoding="utf-8").splitlines()
-    tokenizer = SubwordTokenizer.train(texts, 1_000_000, tokens=options.rule)
-    known = len(texts)
+    lines = options.texts.read_text(encoding="utf-8").splitlines()
+    tokenizer = SubwordTokenizer.train(lines, 1_000_000, tokens=options.rule)
+    texts = list(lines)
     split = split_function(options.rule)
-    for number, text in enumerate(texts[:UNKNOWN]):
+    for number, text in enumerate(lines[:UNKNOWN]):
         tokens = split(text)
         tokens.insert(number % (len(tokens) + 1), chr(FIRST_UNKNOWN + number))
         texts.append((" " if options.rule == "words" else "").join(tokens))
     rows = tokenizer.encode(texts)
     expected = [[*row, END_ID] for row in rows], tokenizer.decode(padded_ids(rows).tolist())
     unknown = sum(row.count(UNKNOWN_ID) for row in rows)
-    back = sum(map(str.__eq__, expected[1], texts))
+    back = sum(map(operator.eq, expected[1][: len(lines)], lines))
     print(f"{tokenizer.vocab_size:,} pieces, {len(texts):,} texts, {unknown} unknown tokens")
-    print(f"text given back: {back:,} of {known:,}")
+    print(f"text given back: {back:,} of {len(lines):,}")
     runtimes = {
         "SavedModel": in_saved_model,
         "ONNX, onnxruntime-extensions": in_onnx,
         "ONNX, light install": in_light_onnx,
         "Node": lambda *task: in_node(*task, find_packages(options.node_modules)),
     }
-    failed = back < known or unknown < UNKNOWN
+    failed = back < len(lines) or unknown < UNKNOWN
     for name, run in runtimes.items():
         with tempfile.TemporaryDirectory() as folder:
             results = run(tokenizer, texts, Path(folder))

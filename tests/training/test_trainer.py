@@ -148,6 +148,28 @@ def test_bad_data_leaves_nothing(recipe, tmp_path):
 
 
 @pytest.mark.usefixtures("eager_steps")
+def test_tokens_are_learned_and_saved(recipe, tmp_path):
+    (tmp_path / "a.txt").write_text("cat\nact\ntact\n")
+    (tmp_path / "b.txt").write_text("K AE1 T\nAE1 K T\nT AE1 K T\n")
+    tokens = recipe.replace(
+        data=f"files:{tmp_path / 'a.txt'},{tmp_path / 'b.txt'}",
+        source_tokens="characters",
+        target_tokens="[A-Z]+[0-9]?| ",
+        separate_vocabularies=True,
+        subword_sampling=0.0,
+        validation_data=None,
+        options=NARROW,
+        epochs=1,
+    )
+    train(tokens, tmp_path / "bundle", say=lambda line: None)
+    translator = Translator.load(tmp_path / "bundle")
+    assert translator.source_tokenizer.encode(["cat"]) == [[6, 5, 4]]
+    assert translator.target_tokenizer.encode(["K AE1 T"]) == [[7, 4, 6, 4, 5]]
+    again = Recipe.read(tmp_path / "bundle" / "recipe.toml")
+    assert (again.source_tokens, again.target_tokens) == ("characters", "[A-Z]+[0-9]?| ")
+
+
+@pytest.mark.usefixtures("eager_steps")
 def test_dropped_pairs_are_reported(recipe, tmp_path):
     (tmp_path / "a.txt").write_text("one\n\n" + "two " * 99 + "\nthree\nfour\n")
     (tmp_path / "b.txt").write_text("eins\nnichts\nzwei\ndrei\nvier\n")

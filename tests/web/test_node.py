@@ -17,6 +17,7 @@ from tfk_transformer.config.search_settings import SETTING_DTYPES
 from tfk_transformer.constants import END_ID
 from tfk_transformer.datasets.numbers import spell
 from tfk_transformer.inference.token_scoring import padded_ids
+from tfk_transformer.tokenizers.subword_tokenizer import SubwordTokenizer
 
 pytestmark = [needs_node(), needs("onnxruntime-web", "sentencepiece-js")]
 
@@ -154,6 +155,39 @@ def test_tokenizer_matches_python(web, tmp_path):
         assert actual["pieces"] == [processor.id_to_piece(i) for i in (0, 1, 2, 3, 9, 20)], name
 
 
+LACKS = """
+const { readFileSync } = await import("node:fs");
+const { openTokenizer } = await import(process.argv[1]);
+for (const model of JSON.parse(readFileSync(0, "utf8"))) {
+  const { lacks } = await openTokenizer(new Uint8Array(readFileSync(model)));
+  console.log([..."C[今"].map(lacks).join());
+}
+"""
+
+
+def test_whole_tokens_match_python(web, tmp_path):
+    rules = {"characters": HOSTILE, "words": LINES, r"\[[^\]]+]|Cl?|[NO=()]": ["C(=O)Cl[C@H]N"]}
+    tokenizers = [SubwordTokenizer.train(rules[rule], 999, tokens=rule) for rule in rules]
+    files = [str(tmp_path / f"{number}.model") for number in range(len(tokenizers))]
+    for tokenizer, file in zip(tokenizers, files, strict=True):
+        tokenizer.save(file)
+    texts = [*LINES, *HOSTILE, "C(=O)Cl[C@H]N", "CC[Na+]C今Cl"]
+    rows = [[4, 3, 5], [5, 5, 4, 6], []]
+    text = json.dumps({"models": files, "texts": texts, "rows": rows})
+    script = (web / "tokenizer.mjs").as_uri()
+    command = ("--input-type=module", "-e")
+    status, out, error = node(*command, TOKENIZE, web / "tokenizer.mjs", text=text)
+    assert (status, error) == (0, "")
+    for tokenizer, actual in zip(tokenizers, json.loads(out), strict=True):
+        assert actual["ids"] == [[*row, END_ID] for row in tokenizer.encode(texts)]
+        assert actual["texts"] == tokenizer.decode(rows)
+    assert node(*command, LACKS, script, text=json.dumps(files)) == (
+        0,
+        "false,false,true\nfalse,false,false\nfalse,false,false\n",
+        "",
+    )
+
+
 def test_program_matches_python(web, translator):
     texts = [spell(number, "en") for number in range(198)] + ["no number at all", ""]
     status, out, error = node(
@@ -276,6 +310,7 @@ TEXTS = {
     "emoji in the middle": "one hundred 👩‍👩‍👧 forty-two!",
     "emoji alone": "😀 👍🏽",
     "unknown word": "seven Tage and nine",
+    "capitals": "Forty-two. SEVEN! Ärger",
     "punctuation": "...",
     "punctuation lines": "-\nseven\n(!)",
     "long": "one hundred and ninety-nine, " * 20,
