@@ -56,6 +56,15 @@ def test_ids_follow_the_order_of_tokens():
     assert tokenizer.encode(["ab c", "cx"]) == [[5, 7, 6, 4], [4, UNKNOWN_ID]]
 
 
+def test_the_word_mark_is_a_blank():
+    tokenizer = SubwordTokenizer.from_tokens(["a", "▁"])
+    assert tokenizer.encode(["a a▁"]) == [[4, 5, 4, 5]]
+    assert SubwordTokenizer.train(["a▁b a"], 9, tokens="characters").vocab_size == 7
+    assert SubwordTokenizer.train(["a▁b a"], 9, tokens="words").vocab_size == 6
+    with pytest.raises(ValueError, match="^tokens: expected each token once, got ' ' again"):
+        SubwordTokenizer.from_tokens([" ", "▁"])
+
+
 def test_unknown_tokens_have_no_blanks_added():
     assert SubwordTokenizer.from_tokens("ab").decode([[4, 3, 5]]) == ["a⁇b"]
     assert SubwordTokenizer.from_tokens("ab", "words").decode([[4, 3, 5]]) == ["a ⁇ b"]

@@ -23,22 +23,27 @@ CHECKED_TEXTS = 100_000  # of a training set
 
 
 def split_function(rule: str) -> Callable[[str], list[str]]:
-    """Return the function that splits a text into tokens.
+    """Return the function that splits a text into tokens. As in SentencePiece, "▁" is a blank.
 
     Raises:
         ValueError: if `rule` is a pattern that is not a regular expression.
     """
     if rule == CHARACTERS:
-        return list
+        return lambda text: list(text.replace(WORD_MARK, " "))
     if rule == WORDS:
-        return lambda text: [word for word in text.split(" ") if word]
+        return lambda text: [word for word in text.replace(WORD_MARK, " ").split(" ") if word]
     try:
         pattern = re.compile(rule)
     except re.error as error:
         raise ValueError(
             f"tokens: expected {CHARACTERS}, {WORDS} or a regular expression, got {rule!r}: {error}"
         ) from None
-    return lambda text: [match[0] for match in pattern.finditer(text) if match[0]]
+
+    def matches(text: str) -> list[str]:
+        found = pattern.finditer(text.replace(WORD_MARK, " "))
+        return [match[0] for match in found if match[0]]
+
+    return matches
 
 
 def learn_tokens(
@@ -88,6 +93,7 @@ def token_model(
     """Return the SentencePiece model of tokens, whose ids begin after the special ones."""
     from sentencepiece.sentencepiece_model_pb2 import ModelProto, TrainerSpec
 
+    tokens = [token if token in control else token.replace(WORD_MARK, " ") for token in tokens]
     _check_tokens(tokens, rule, special, control)
     piece_type = ModelProto.SentencePiece
     is_words = rule == WORDS
@@ -130,7 +136,7 @@ def _check_tokens(
         seen.add(token)
         if token in control or rule == LONGEST:
             continue
-        if (parts := split(token)) != [token] or (rule == WORDS and WORD_MARK in token):
+        if (parts := split(token)) != [token]:
             raise ValueError(
                 f"tokens: expected tokens by the rule {rule!r}, got {name}, which it splits into "
                 f"{shorten(repr(parts))}; remove the token, or name it in `control` if it is not "
