@@ -139,6 +139,11 @@ def test_frequent_words_are_kept():
     assert tokenizer.encode(["a b c"]) == [[5, 4, UNKNOWN_ID]]
 
 
+def test_names_of_special_tokens_are_words():
+    tokenizer = SubwordTokenizer.train(["a <unk> </s> a"], 9, tokens="words")
+    assert tokenizer.encode(["a </s> <unk>"]) == [[4, 5, 6]]
+
+
 def test_a_pattern_keeps_all_of_its_tokens():
     with pytest.raises(ValueError, match=r"^vocab_size: expected at least 9, .* got 8\.$"):
         SubwordTokenizer.train(["abcde"], 8, tokens="[a-z]")

@@ -160,7 +160,7 @@ const { readFileSync } = await import("node:fs");
 const { openTokenizer } = await import(process.argv[1]);
 for (const model of JSON.parse(readFileSync(0, "utf8"))) {
   const { lacks } = await openTokenizer(new Uint8Array(readFileSync(model)));
-  console.log([..."C[今"].map(lacks).join());
+  console.log([..."a[今"].map(lacks).join());
 }
 """
 

@@ -128,7 +128,7 @@ def _check_tokens(
 ) -> None:
     """Refuse tokens that no text has by the rule, and tokens that occur twice."""
     split = split_function(rule)
-    seen = set(special)
+    seen = set() if rule == WORDS else set(special)  # pieces of words begin with a mark
     for token in tokens:
         name = shorten(repr(token))
         if not token or token in seen:
