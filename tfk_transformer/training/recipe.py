@@ -24,8 +24,8 @@ from tfk_transformer.models.registry import TRAINED, ModelConfig
 from tfk_transformer.tokenizers.subword_tokenizer import MODEL_TYPES
 from tfk_transformer.tokenizers.token_vocabulary import split_function
 
-# Fields whose defaults come from the bundle `start`.
 TOKEN_FIELDS = ("source_tokens", "target_tokens")
+# Fields whose defaults come from the bundle `start`.
 START_FIELDS = {"preset", "options", "tokenizer", "vocab_size", "byte_fallback", *TOKEN_FIELDS}
 
 # Options of models that other fields or the data determine.
