@@ -441,8 +441,8 @@ def test_damaged_files_are_one_line(folder):
 @pytest.mark.parametrize(
     ("change", "part"),
     [
-        (lambda content: struct.pack("<I", 7) + content[4:], "binary version 2 to 6, got 7"),
-        (lambda content: b"PK\3\4" + content[4:], "binary version 2 to 6, got 67,324,752"),
+        (lambda content: struct.pack("<I", 7) + content[4:], "binary version 1 to 6, got 7"),
+        (lambda content: b"PK\3\4" + content[4:], "binary version 1 to 6, got 67,324,752"),
         (
             lambda content: content[:26] + struct.pack("<I", 2**32 - 1) + content[30:],
             "at most 10,000 arrays, got 4,294,967,295",

@@ -13,7 +13,24 @@ import numpy as np
 from tfk_transformer.config.words import shorten
 from tfk_transformer.importing.arrays import HeaderReader, StoredArray
 
-VERSIONS = range(2, 7)
+VERSIONS = range(1, 7)
+# Version 1 has no specification, and the names of OpenNMT-tf. They are changed in this order, as in
+# `map_v1_variable_name` of src/models/transformer.cc.
+FIRST_SPEC = ("TransformerBase", 2)  # with the names below
+FIRST_NAMES = (
+    ("transformer/", ""),
+    (":0", ""),
+    ("w_embs", "embeddings/weight"),
+    ("kernel", "weight"),
+    ("LayerNorm", "layer_norm"),
+    ("dense", "projection"),
+    ("conv1d_", "linear_"),
+    ("conv1d", "linear_0"),
+)
+FIRST_ATTENTIONS = {
+    "encoder": (("multi_head", "self_attention"),),
+    "decoder": (("masked_multi_head", "self_attention"), ("multi_head", "attention")),
+}
 DTYPES = ("float32", "int8", "int16", "int32", "float16", "bfloat16")  # by type number
 OLD_DTYPES = {4: "float32", 2: "int16", 1: "int8"}  # by item size, before version 4
 QUANTIZED = ("int8", "int16")
@@ -91,9 +108,10 @@ def open_binary(path: Path) -> BinaryFile:
                 f"expected binary version {VERSIONS[0]} to {VERSIONS[-1]}, got {version:,}; check "
                 "that it is a file of CTranslate2, or convert the model again"
             )
-        spec = _text(reader)
-        revision = reader.number(4)
+        spec, revision = (_text(reader), reader.number(4)) if version > 1 else FIRST_SPEC
         variables = dict(_variable(reader, version) for _ in range(reader.count(4)))
+        if version == 1:
+            variables = {_current_name(name): array for name, array in variables.items()}
         aliases = {}
         for _ in range(reader.count(4, "aliases") if version >= 3 else 0):
             alias = _text(reader)
@@ -105,6 +123,14 @@ def open_binary(path: Path) -> BinaryFile:
             if name + suffix in variables:
                 variables.setdefault(alias + suffix, variables[name + suffix])
     return BinaryFile(path, spec, revision, variables)
+
+
+def _current_name(name: str) -> str:
+    """Return the name of an array of version 1 in later versions."""
+    stack = "encoder" if "encoder" in name else "decoder"
+    for first, current in (*FIRST_NAMES, *FIRST_ATTENTIONS[stack]):
+        name = name.replace(first, current, 1)
+    return name
 
 
 def _text(reader: HeaderReader) -> str:

@@ -19,8 +19,7 @@ from tfk_transformer.importing.ctranslate2_folder.weights import (
     count_layers,
     table_names,
 )
-from tfk_transformer.importing.weights import STACKS
-from tfk_transformer.layers.positions import position_table
+from tfk_transformer.importing.weights import STACKS, stored_positions
 from tfk_transformer.pipelines.weights import MAX_POSITION_NUMBERS
 
 # Other specifications: the name of the architecture.
@@ -61,9 +60,6 @@ MAX_INPUT_LENGTH = 1024  # `Translator.translate_batch` cuts longer sources
 # CTranslate2 computes as many positions as a text has. The first one has the number 1.
 COMPUTED_POSITIONS = {"positions": "sinusoidal_halves", "position_offset": 1}
 MAX_DISTANCE = "self_attention/relative_attention_max_distance"
-# Offsets of fairseq's sinusoids, of which the first row belongs to padding, and of most others.
-POSITION_OFFSETS = (0, 1, 2)
-POSITION_TOLERANCE = 1e-3  # of sinusoids in float16, or computed in float32 for far positions
 
 
 def check_supported(file: BinaryFile) -> None:
@@ -229,17 +225,10 @@ def _position_options(file: BinaryFile, width: int) -> dict[str, Any]:
             f"got {', '.join(map(str, tables))}"
         )
     length = min(lengths)
-    options = {"max_length": length}
-    if max(lengths) * width <= MAX_POSITION_NUMBERS:
-        stored = np.stack([file.read(name)[:length] for name in STORED_POSITIONS])
-        candidates = itertools.product(
-            ("sinusoidal", "sinusoidal_halves", "sinusoidal_paper_halves"), POSITION_OFFSETS
-        )
-        for encoding, offset in candidates:
-            table = position_table(encoding, length, width, offset)
-            if np.allclose(stored, table, rtol=0, atol=POSITION_TOLERANCE):
-                return {**options, "positions": encoding, "position_offset": offset}
-    return {**options, "positions": "learned"}
+    if max(lengths) * width > MAX_POSITION_NUMBERS:
+        return {"max_length": length, "positions": "learned"}
+    stored = [file.read(name)[:length] for name in STORED_POSITIONS]
+    return {"max_length": length, **stored_positions(stored)}
 
 
 def _relative_positions(file: BinaryFile) -> dict[str, Any]:
