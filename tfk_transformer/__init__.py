@@ -40,6 +40,7 @@ _HOME = {
     "Recipe": "training.recipe",
     "distill": "training.distillation",
     "import_model": "importing.model_import",
+    "from_pytorch": "importing.pytorch_modules.module_weights",
     "trim": "training.trimming",
     "load": "export.runtime.opening",
     "BaseTranslator": "inference.base_translator",
@@ -99,6 +100,9 @@ if TYPE_CHECKING:  # the same names as in `_HOME`, for type checkers and editors
     from tfk_transformer.export.parity import ParityError as ParityError
     from tfk_transformer.export.runtime.opening import load as load
     from tfk_transformer.importing.model_import import import_model as import_model
+    from tfk_transformer.importing.pytorch_modules.module_weights import (
+        from_pytorch as from_pytorch,
+    )
     from tfk_transformer.inference.base_classifier import BaseClassifier as BaseClassifier
     from tfk_transformer.inference.base_translator import BaseTranslator as BaseTranslator
     from tfk_transformer.models.classifier import EncoderClassifier as EncoderClassifier

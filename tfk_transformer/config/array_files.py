@@ -31,6 +31,7 @@ SMALL_BYTES = 2**22  # texts and zeros may become smaller than that
 MAX_HEADER_BYTES = 2**24  # of about 100,000 arrays; the largest models have 10,000
 NPY = ".npy"  # of each array in an archive
 NUMBERS_AND_TEXTS = "biufU"  # the kinds of dtypes without Python objects and structures
+STATE_DICTS = ("state_dict", "model_state_dict", "model")  # the tensors in a training checkpoint
 _ENCRYPTED = 1  # a bit of a member's flags
 _HEADERS = {  # by the version of the format
     (1, 0): np.lib.format.read_array_header_1_0,
@@ -151,7 +152,7 @@ def open_safetensors(path: Path) -> tuple[Any, dict[str, Any]]:
 
 
 def read_pickle(path: Path) -> "dict[str, torch.Tensor]":
-    """Return the tensors by name in a file of `torch.save`.
+    """Return the tensors by name in a file of `torch.save`, or in a checkpoint that contains them.
 
     PyTorch reads it with the unpickler that creates tensors and a few other values, and runs no
     code. The tensors may be parameters, and views of the same storage.
@@ -164,11 +165,14 @@ def read_pickle(path: Path) -> "dict[str, torch.Tensor]":
         with open_archive(path):
             pass  # which checks it
     tensors = torch.load(path, map_location="cpu", weights_only=True)
+    if isinstance(tensors, dict):
+        inner = (tensors.get(name) for name in STATE_DICTS)
+        tensors = next((value for value in inner if isinstance(value, dict)), tensors)
     if not isinstance(tensors, dict) or not all(
         isinstance(name, str) and isinstance(tensor, torch.Tensor)
         for name, tensor in tensors.items()
     ):
-        raise ValueError("expected tensors by name")
+        raise ValueError("expected tensors by name; save model.state_dict()")
     plain = {name: tensor.detach() for name, tensor in tensors.items()}
     for name, tensor in plain.items():
         is_plain = tensor.layout == torch.strided and tensor.device.type == "cpu"
