@@ -132,7 +132,7 @@ def test_greedy_equals_the_reference(case):
 def test_no_library_checks_the_import(translator, tmp_path):
     comparison = compare_with_library(write_file(tmp_path), translator)
     assert comparison["agrees"] is None
-    assert comparison["reason"] == "no library reads Marian's own files with its search"
+    assert comparison["reason"].startswith("no library reads this file with its search")
 
 
 @pytest.mark.long  # a search; folders that CTranslate2 converted are compared in every run

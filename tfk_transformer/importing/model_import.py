@@ -8,7 +8,7 @@ from typing import Any
 
 from tfk_transformer.config.words import shorten
 from tfk_transformer.importing import model_paths
-from tfk_transformer.importing.checking.description import read_license
+from tfk_transformer.importing.checking.description import read_examples, read_license
 from tfk_transformer.importing.ctranslate2_folder import argos
 from tfk_transformer.importing.ctranslate2_folder.folder import read_ctranslate2
 from tfk_transformer.importing.hugging_face.marian import read_marian
@@ -23,6 +23,8 @@ from tfk_transformer.importing.hugging_face.t5 import read_t5
 from tfk_transformer.importing.imported import Imported, check_no_languages, with_text_prefix
 from tfk_transformer.importing.marian_files.model_file import read_marian_model
 from tfk_transformer.importing.model_paths import CONFIG
+from tfk_transformer.importing.pytorch_modules.module_file import ModuleOptions, read_module
+from tfk_transformer.importing.samples import check_samples
 from tfk_transformer.importing.vocabulary import WORD_MARK, is_tag
 from tfk_transformer.models.transformer import Transformer
 from tfk_transformer.pipelines.licenses import warn_of_license
@@ -45,6 +47,10 @@ def import_model(
     model: str | PathLike[str],
     *,
     vocab: Sequence[str | PathLike[str]] = (),
+    tokens: str | None = None,
+    layout: str | None = None,
+    special_ids: Mapping[str, int] | None = None,
+    options: Mapping[str, Any] | None = None,
     source_language: str | None = None,
     target_language: str | None = None,
     source_text_prefix: str | None = None,
@@ -61,10 +67,20 @@ def import_model(
             `mt5` or `umt5`. The name of a model on the Hugging Face hub, for example
             "Helsinki-NLP/opus-mt-de-en", is downloaded. A folder of CTranslate2, an .argosmodel
             file of Argos Translate, and a folder or an .npz or .bin file of Marian, such as a model
-            of Firefox, are accepted, too. `docs/models.md` lists supported models, tests and
-            differences.
-        vocab: for a file of Marian, or a folder of CTranslate2 without SentencePiece models: one
-            SentencePiece model for both sides, or one for the source and one for the target.
+            of Firefox, are accepted, too, and with `layout` a file of `torch.save`.
+            `docs/models.md` lists supported models, tests and differences.
+        vocab: for a file of Marian or PyTorch, or a folder of CTranslate2 without SentencePiece
+            models: one SentencePiece model for both sides, or one for the source and one for the
+            target. With `tokens`, for a file of PyTorch, lists of tokens by row: a text file with
+            one a line, or a JSON list.
+        tokens: how texts are split into the tokens of vocabularies that are no SentencePiece
+            models: "characters", "words" or a regular expression; see
+            `SubwordTokenizer.from_tokens`.
+        layout: the names of the weights in a file of PyTorch; see `from_pytorch`.
+        special_ids: for a file of PyTorch, as in `from_pytorch`. Default: what the vocabularies
+            state.
+        options: for a file of PyTorch, its `num_heads`, and options of `TransformerConfig` in
+            which it differs from its layout; see `from_pytorch`.
         source_language: the source language of a multilingual model, by the family's code, for
             example "de" (M2M100), "deu_Latn" (NLLB-200) or "de_DE" (mBART-50). Of the other
             families, the language that the model reads. Default: the language that the folder or
@@ -96,9 +112,15 @@ def import_model(
             "languages to keep, too."
         )
     path = model_paths.resolve_model_path(model)
-    model_paths.check_model_path(path)
+    module = None
+    if layout is None:
+        model_paths.check_model_path(path)
+    else:
+        module = ModuleOptions(layout, special_ids, options or {})
     languages = Languages(source_language, target_language)
-    imported, origin = _read_model(path, vocab, languages)
+    imported, origin = _read_model(path, vocab, languages, tokens, module)
+    if tokens is not None:
+        origin |= {"tokens": tokens}
     if source_text_prefix is not None:
         imported = with_text_prefix(imported, source_text_prefix)
         origin |= {"source_text_prefix": source_text_prefix}
@@ -117,6 +139,9 @@ def import_model(
     )
     tokenizers = map(SubwordTokenizer, (imported.source_model, imported.target_model))
     parts = ModelParts(config, imported.arrays, *tokenizers)
+    texts = [*probes, *read_examples(path if path.is_dir() else path.parent)]
+    table = imported.arrays["source_embedding/embeddings"]
+    notes = filter(None, (*imported.notes, check_samples(parts.source_tokenizer, table, texts)))
     if keep_texts is not None:
         parts, trimming = trim_parts(parts, keep_texts, vocab_size=vocab_size)
         imported = imported._replace(arrays={})  # to save memory
@@ -131,26 +156,38 @@ def import_model(
             **origin,
             **selected,
             "search": dict(imported.search),
-            "notes": list(imported.notes),
+            "notes": list(notes),
         },
         search=imported.search,
     )
 
 
 def _read_model(
-    path: Path, vocab: Sequence[str | PathLike[str]], languages: Languages
+    path: Path,
+    vocab: Sequence[str | PathLike[str]],
+    languages: Languages,
+    tokens: str | None,
+    module: ModuleOptions | None,
 ) -> tuple[Imported, dict[str, str | None]]:
     """Return the model at a path, its name and its license."""
     models = [Path(name) for name in vocab]
+    is_package = path.suffix == model_paths.ARGOS_SUFFIX
+    is_ctranslate2 = is_package or model_paths.is_ctranslate2_folder(path)
+    if tokens is not None and module is None and not is_ctranslate2:
+        raise ValueError(
+            f"tokens: expected none for {path}, got {tokens!r}; it is for folders of CTranslate2 "
+            "and files of PyTorch (layout)."
+        )
+    if module is not None:
+        return read_module(path, module, models, tokens), {"name": path.name, "license": None}
     if model_paths.is_marian_folder(path) or model_paths.is_marian_file(path):
         imported = read_marian_model(path, models, languages)
         folder = path if path.is_dir() else path.parent
         return imported, {"name": path.resolve().name, "license": read_license(folder)}
-    is_package = path.suffix == model_paths.ARGOS_SUFFIX
-    if is_package or model_paths.is_ctranslate2_folder(path):
+    if is_ctranslate2:
         with argos.unpacked(path) if is_package else nullcontext(path) as folder:
             name, stated, target_prefix = argos.read_package(folder)
-            imported = read_ctranslate2(folder, target_prefix, models, languages)
+            imported = read_ctranslate2(folder, target_prefix, models, languages, tokens)
             if any(stated):
                 pairs = zip(languages, stated, strict=True)
                 selected = Languages(*(passed or code for passed, code in pairs))

@@ -8,10 +8,12 @@ import re
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from functools import partial
 from pathlib import Path
 
 import numpy as np
+from sentencepiece import SentencePieceProcessor
 
 from tfk_transformer.importing import model_paths
 from tfk_transformer.importing.checking.description import CARD, Values, read_examples
@@ -19,10 +21,12 @@ from tfk_transformer.importing.checking.reference_program import CTRANSLATE2, TR
 from tfk_transformer.importing.ctranslate2_folder import argos, tokens
 from tfk_transformer.importing.ctranslate2_folder.binary_file import open_binary
 from tfk_transformer.importing.hugging_face.multilingual import MBART_25, SMALL100
-from tfk_transformer.importing.vocabulary import UNKNOWN_PIECE, is_tag, read_sentencepiece
+from tfk_transformer.importing.token_lists import piece_of
+from tfk_transformer.importing.vocabulary import UNKNOWN_PIECE, is_tag
 from tfk_transformer.pipelines.translator import Translator
 from tfk_transformer.text.languages import Languages
 from tfk_transformer.text.results import Translation
+from tfk_transformer.tokenizers.token_vocabulary import split_function
 from tfk_transformer.training.trimming import TRIMMING
 
 # The packages that each library needs to run a model.
@@ -46,7 +50,8 @@ def compare_with_library(
 
     The texts are examples in the model card, the probes, and random pieces. The values are
     `source`, `translation` and `source_from` of an example; `library` with its version; `texts`,
-    their number; `equal_tokens` and `equal_translations`; the `largest_score_difference`, None if
+    their number; `equal_tokens` and `equal_translations`; `unknown_tokens`, which the
+    model's vocabulary lacks; the `largest_score_difference`, None if
     the library has no scores; the `first_difference`, if any; and `agrees`. If nothing was
     compared, `agrees` is None, and `reason` says why.
     """
@@ -63,7 +68,7 @@ def compare_with_library(
         library: str | None = (
             CTRANSLATE2 if model_paths.is_ctranslate2_folder(path) else TRANSFORMERS
         )
-        if model_paths.is_marian_folder(path) or model_paths.is_marian_file(path):
+        if path.is_file() or model_paths.is_marian_folder(path):  # of Marian or PyTorch
             library = None
         reason = _missing(library, translator)
         theirs = None
@@ -87,7 +92,7 @@ def compare_with_library(
 def _missing(library: str | None, translator: Translator) -> str | None:
     """Return the reason why nothing can be compared, if any."""
     if library is None:
-        return "no library reads Marian's own files with its search"
+        return "no library reads this file with its search; compare logits as in docs/pytorch.md"
     if TRIMMING in translator.origin:
         return "the vocabulary was cut, so that the library segments texts differently"
     packages = [name for name in LIBRARIES[library] if importlib.util.find_spec(name) is None]
@@ -168,14 +173,23 @@ def _ctranslate2_request(
     is_package = not (path / model_paths.CTRANSLATE2_BINARY).is_file()
     folder = path / model_paths.ARGOS_MODEL_FOLDER if is_package else path
     values = tokens.FolderConfig.read(folder, open_binary(folder / model_paths.CTRANSLATE2_BINARY))
-    target_tokens = tokens.read_vocabularies(folder, values.unk_token)[1]
-    folders = list(dict.fromkeys((folder, path)))
-    proto = read_sentencepiece(tokens.find_tokenizers(folders, vocab)[0])
+    rule = translator.origin.get("tokens")
+    vocabularies = tokens.read_vocabularies(folder, values.unk_token)
+    tokenizers, pieces = tokens.read_tokenizers(
+        list(dict.fromkeys((folder, path))), vocab, rule, values, vocabularies
+    )
     _, _, target_prefix = argos.read_package(path)
     passed, _ = tokens.passed_tokens(
-        values, target_tokens, proto, _languages(translator), target_prefix
+        values, pieces[1], tokenizers[0].model, _languages(translator), target_prefix
     )
+    if rule is None:
+        model = tokenizers[0].model.SerializeToString()
+        texts_tokens = SentencePieceProcessor(model_proto=model).encode(texts, out_type=str)
+    else:
+        texts_tokens = [*map(split_function(rule), texts)]
     tokenizer = translator.source_tokenizer
+    unknown = values.unk_token
+    known = [UNKNOWN_PIECE if token == unknown else token for token in vocabularies[0]]
     # CTranslate2 adds the tokens that config.json states.
     before = passed.source_prefix[1 if values.add_source_bos else 0 :]
     adds_end = translator.model.config.source_end and not values.add_source_eos
@@ -185,7 +199,12 @@ def _ctranslate2_request(
     return {
         "library": CTRANSLATE2,
         "folder": str(folder),
-        "tokens": [[*before, *tokenizer.pieces_of(ids), *after] for ids in tokenizer.encode(texts)],
+        "tokens": [[*before, *row, *after] for row in texts_tokens],
+        "library_tokens": _looked_up(texts_tokens, dict(zip(known, known, strict=True))),
+        "our_tokens": _looked_up(
+            map(tokenizer.pieces_of, tokenizer.encode(texts)),
+            dict(zip(pieces[0], known, strict=True)),
+        ),
         "target_prefix": prefix,
         "settings": {
             "beam_size": search.beam_size,
@@ -193,6 +212,11 @@ def _ctranslate2_request(
             "max_decoding_length": search.max_length + len(prefix),
         },
     }
+
+
+def _looked_up(rows: Iterable[Iterable[str]], tokens_by_piece: Values) -> list[list[str]]:
+    """Return the tokens of a library, with the unknown one for those that its vocabulary lacks."""
+    return [[tokens_by_piece.get(piece, UNKNOWN_PIECE) for piece in row] for row in rows]
 
 
 def _run(request: Values) -> tuple[Values | None, str | None]:
@@ -224,9 +248,12 @@ def _compare(
         library_tokens = [list(map(_plain, pieces)) for pieces in theirs["tokens"]]
         translations = theirs["translations"]
     else:
-        our_tokens = library_tokens = request["tokens"]  # the tokens are given to the library
+        our_tokens, library_tokens = request["our_tokens"], request["library_tokens"]
         target = translator.target_tokenizer
-        translations = target.decode([target.ids_of(pieces) for pieces in theirs["hypotheses"]])
+        rule = translator.origin.get("tokens")
+        pieces_of_rule = (lambda token: token) if rule is None else partial(piece_of, rule=rule)
+        hypotheses = (map(pieces_of_rule, row) for row in theirs["hypotheses"])
+        translations = target.decode([target.ids_of(row) for row in hypotheses])
     rows = [
         {
             "source": result.source,
@@ -250,6 +277,7 @@ def _compare(
         "texts": len(rows),
         "equal_tokens": sum(same_tokens),
         "equal_translations": sum(same_texts),
+        "unknown_tokens": sum(row["library_tokens"].count(UNKNOWN_PIECE) for row in rows),
         "largest_score_difference": largest,
         **first,
         "agrees": all(same) and (largest or 0) <= SCORE_TOLERANCE,

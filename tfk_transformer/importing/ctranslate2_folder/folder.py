@@ -18,10 +18,10 @@ from tfk_transformer.importing.ctranslate2_folder.tokens import (
     FAMILY,
     FolderConfig,
     PassedTokens,
-    find_tokenizers,
     ids_of,
     passed_tokens,
     read_sides,
+    read_tokenizers,
     read_vocabularies,
 )
 from tfk_transformer.importing.ctranslate2_folder.weights import (
@@ -36,7 +36,7 @@ from tfk_transformer.importing.model_paths import (
     CTRANSLATE2_BINARY,
     check_no_pointers,
 )
-from tfk_transformer.importing.vocabulary import PAD_PIECE, Vocabulary, read_sentencepiece
+from tfk_transformer.importing.vocabulary import PAD_PIECE, Vocabulary
 from tfk_transformer.text.languages import Languages
 
 VOCABULARY_MAP = "vmap.txt"
@@ -51,21 +51,33 @@ UNLIMITED_FACTOR = 1000.0  # so that `max_length` is the only limit
 
 
 def read_ctranslate2(
-    path: Path, target_prefix: str | None, vocab: Sequence[Path], languages: Languages
+    path: Path,
+    target_prefix: str | None,
+    vocab: Sequence[Path],
+    languages: Languages,
+    rule: str | None = None,
 ) -> Imported:
-    """Read a folder of CTranslate2, or a package of Argos Translate, which has one as `model`."""
+    """Read a folder of CTranslate2, or a package of Argos Translate, which has one as `model`.
+
+    `rule` splits texts into the tokens of a folder without SentencePiece models.
+    """
     is_package = not (path / CTRANSLATE2_BINARY).is_file()
     folder = path / ARGOS_MODEL_FOLDER if is_package else path
     check_no_pointers([folder / CTRANSLATE2_BINARY])
     file = open_binary(folder / CTRANSLATE2_BINARY)
     check_supported(file)
     values = FolderConfig.read(folder, file)
-    paths = find_tokenizers(list(dict.fromkeys((folder, path))), vocab)
-    vocabularies = read_vocabularies(folder, values.unk_token)
+    tokenizers, vocabularies = read_tokenizers(
+        list(dict.fromkeys((folder, path))),
+        vocab,
+        rule,
+        values,
+        read_vocabularies(folder, values.unk_token),
+    )
     source_tokens, target_tokens = vocabularies
     options = read_options(file, values.layer_norm_epsilon)
     passed, selected = passed_tokens(
-        values, target_tokens, read_sentencepiece(paths[0]), languages, target_prefix
+        values, target_tokens, tokenizers[0].model, languages, target_prefix
     )
     # Whether the first token of the decoder has an embedding of zeros.
     starts_with_zeros = file.number("decoder/start_from_zero_embedding", 0) != 0
@@ -85,7 +97,7 @@ def read_ctranslate2(
     (source, source_model), (target, target_model) = read_sides(
         values,
         vocabularies,
-        paths,
+        tokenizers,
         rows,
         never_predicted,
         None if starts_with_zeros else start,
@@ -94,6 +106,8 @@ def read_ctranslate2(
     options |= {
         "tie_embeddings": tied,
         "source_end": _reads_end(values, starts_with_zeros, is_package),
+        # A dot ends no sentence where tokens are not those of a language.
+        "split_sentences": rule is None,
     }
     config = _config(file, options, (source, target), vocabularies, passed, values.unk_token)
     return Imported(

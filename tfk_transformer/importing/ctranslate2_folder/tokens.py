@@ -9,16 +9,12 @@ from typing import NamedTuple, Self
 from pydantic import Field
 from sentencepiece.sentencepiece_model_pb2 import ModelProto
 
-from tfk_transformer.config.small_files import (
-    MAX_VOCABULARY_BYTES,
-    read_json,
-    read_json_object,
-    read_small_file,
-)
+from tfk_transformer.config.small_files import read_json_object
 from tfk_transformer.config.words import shorten
 from tfk_transformer.importing.ctranslate2_folder.binary_file import BinaryFile
 from tfk_transformer.importing.imported import ForeignConfig, check_languages
 from tfk_transformer.importing.model_paths import CONFIG
+from tfk_transformer.importing.token_lists import read_token_list, token_list_model
 from tfk_transformer.importing.vocabulary import (
     Side,
     SpecialRows,
@@ -50,6 +46,7 @@ TOKENIZER_NAMES = (
 LANGUAGE_TOKEN = re.compile(
     r"__([a-z]{2,3})__|(?:__)?([a-z]{3}_[A-Z][a-z]{3})(?:__)?|\[?([a-z]{2}_[A-Z]{2})\]?"
 )
+PAD_NAMES = ("<blank>", "<pad>")  # of OpenNMT and of the others
 MIN_SHARED_PIECES = 0.25  # of a SentencePiece model in its vocabulary
 
 
@@ -79,6 +76,13 @@ class FolderConfig(ForeignConfig):
             add_source_bos=bool(file.number("with_source_bos", 0)),
             add_source_eos=bool(file.number("with_source_eos", 0)),
         )
+
+
+class Tokenizer(NamedTuple):
+    """A tokenizer of a side."""
+
+    name: str  # in messages
+    model: ModelProto
 
 
 class PassedTokens(NamedTuple):
@@ -143,23 +147,10 @@ def read_vocabularies(folder: Path, unknown: str) -> tuple[list[str], list[str]]
 
 def _read_vocabulary(folder: Path, side: str, unknown: str) -> list[str]:
     """Return the tokens of a vocabulary file, or an empty list if there is no such file."""
-    path = folder / f"{side}_vocabulary.json"
-    if path.is_file():
-        tokens = read_json(path, MAX_VOCABULARY_BYTES)
-        if not isinstance(tokens, list) or not all(type(token) is str for token in tokens):
-            raise ValueError(f"vocabulary: expected a list of tokens in {path}, got other values.")
-    elif (path := path.with_suffix(".txt")).is_file():
-        text = read_small_file(path, MAX_VOCABULARY_BYTES).decode(errors="replace")
-        # CTranslate2 takes a carriage return at the end of a line as part of a token, unless every
-        # line has one.
-        tokens = text.removesuffix("\n").split("\n") if text else []
-        if all(token.endswith("\r") for token in tokens):
-            tokens = [token.removesuffix("\r") for token in tokens]
-    else:
-        return []
-    if not tokens:
-        raise ValueError(f"vocabulary: expected tokens in {path}, got none.")
-    return tokens if unknown in tokens else [*tokens, unknown]
+    candidates = (folder / f"{side}_vocabulary{suffix}" for suffix in (".json", ".txt"))
+    path = next(filter(Path.is_file, candidates), None)
+    tokens = [] if path is None else read_token_list(path)
+    return tokens if not tokens or unknown in tokens else [*tokens, unknown]
 
 
 def find_tokenizers(folders: Sequence[Path], vocab: Sequence[Path]) -> tuple[Path, Path]:
@@ -186,14 +177,39 @@ def find_tokenizers(folders: Sequence[Path], vocab: Sequence[Path]) -> tuple[Pat
     raise ValueError(
         f"tokenizer: expected source.spm and target.spm, or sentencepiece.model in "
         f"{' or '.join(map(str, folders))}, got none; copy the SentencePiece models of the "
-        "training there, or pass them (vocab)."
+        "training there, or pass them (vocab); if there never were any, pass the rule of the "
+        "vocabulary's tokens (tokens): 'characters', 'words', or a regular expression."
     )
+
+
+def read_tokenizers(
+    folders: Sequence[Path],
+    vocab: Sequence[Path],
+    rule: str | None,
+    config: FolderConfig,
+    vocabularies: tuple[list[str], list[str]],
+) -> tuple[list[Tokenizer], tuple[list[str], list[str]]]:
+    """Return the tokenizers of source and target, and their vocabularies with pieces as tokens."""
+    if rule is None:
+        paths = find_tokenizers(folders, vocab)
+        return [Tokenizer(str(path), read_sentencepiece(path)) for path in paths], vocabularies
+    if vocab:
+        raise ValueError(
+            f"vocab: expected none with tokens={rule!r}, which reads the folder's vocabularies, "
+            f"got {', '.join(map(str, vocab))}."
+        )
+    special = (*PAD_NAMES, config.bos_token or "", config.eos_token, config.unk_token)
+    (source, source_pieces), (target, target_pieces) = (
+        token_list_model(tokens, rule, special) for tokens in vocabularies
+    )
+    name = f"the rule {rule!r}"
+    return [Tokenizer(name, source), Tokenizer(name, target)], (source_pieces, target_pieces)
 
 
 def read_sides(
     config: FolderConfig,
     vocabularies: tuple[list[str], list[str]],
-    paths: tuple[Path, Path],
+    tokenizers: Sequence[Tokenizer],
     rows: tuple[int, int],
     never_predicted: Collection[int],
     start_token: str | None,
@@ -201,15 +217,15 @@ def read_sides(
 ) -> tuple[Side, Side]:
     """Return the tokens of source and target, and SentencePiece models with their ids.
 
-    Pairs have values of source and target: the tokens by row, the paths of the SentencePiece
-    models, and the numbers of rows of the tables, of which there is one if they are joint. A start
+    Pairs have values of source and target: the tokens by row, the tokenizers, and the numbers of
+    rows of the tables, of which there is one if they are joint. A start
     token None has an embedding of zeros.
     """
     source_tokens, target_tokens = vocabularies
-    protos = [read_sentencepiece(path) for path in paths]
+    protos = [tokenizer.model for tokenizer in tokenizers]
     required = [config.eos_token] if config.add_source_eos else []
-    _check_tokens(source_tokens, protos[0], paths[0], rows[0], required)
-    _check_tokens(target_tokens, protos[1], paths[1], rows[1], [config.eos_token])
+    _check_tokens(source_tokens, tokenizers[0], rows[0], required)
+    _check_tokens(target_tokens, tokenizers[1], rows[1], [config.eos_token])
     # The row of each token, the first one if there are several.
     pieces = {token: row for row, token in reversed([*enumerate(target_tokens)])}
     start = None if start_token is None else pieces.get(start_token, pieces[config.unk_token])
@@ -237,7 +253,7 @@ def read_sides(
 
 
 def _check_tokens(
-    tokens: Sequence[str], proto: ModelProto, path: Path, rows: int, required: Sequence[str]
+    tokens: Sequence[str], tokenizer: Tokenizer, rows: int, required: Sequence[str]
 ) -> None:
     """Refuse a vocabulary that fits neither the table nor the SentencePiece model."""
     if len(tokens) > rows or not set(required).issubset(tokens):
@@ -246,11 +262,11 @@ def _check_tokens(
             f"{', '.join(map(shorten, required)) or 'any names'}, got {len(tokens):,} tokens"
             f"{'' if set(required).issubset(tokens) else ' without it'}."
         )
-    pieces = set(text_pieces(proto))
+    pieces = set(text_pieces(tokenizer.model))
     shared = len(pieces.intersection(tokens))
     if shared < MIN_SHARED_PIECES * min(len(pieces), len(tokens)):
         raise ValueError(
-            f"tokenizer: expected the SentencePiece model of the vocabulary, got {path}, of whose "
+            f"tokenizer: expected the SentencePiece model of the vocabulary, got {tokenizer.name}, of whose "
             f"{len(pieces):,} pieces the vocabulary has {shared:,}."
         )
 

@@ -54,7 +54,7 @@ def read_pieces(path: Path) -> dict[str, int]:
 def open_arrays(folder: Path) -> Arrays:
     """Open the weights of a folder: the safetensors files, or else the files of PyTorch."""
     path = _weights_path(folder)
-    open_file = _open_safetensors if path.name.startswith(SAFETENSORS) else _open_pickle
+    open_file = _open_safetensors if path.name.startswith(SAFETENSORS) else open_pickle
     return _open_sharded(path, open_file) if path.name.endswith(INDEX) else open_file(path)
 
 
@@ -76,7 +76,7 @@ def _open_safetensors(path: Path) -> Arrays:
     return Arrays(path, shapes, read)
 
 
-def _open_pickle(path: Path) -> Arrays:
+def open_pickle(path: Path) -> Arrays:
     """Open a file of `torch.save`; see `read_pickle`."""
     try:
         import torch  # noqa: F401 (which `read_pickle` needs)

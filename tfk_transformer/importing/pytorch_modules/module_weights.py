@@ -95,7 +95,7 @@ def from_pytorch(
     file = Arrays(Path("state_dict"), shapes, arrays.__getitem__)
     module = open_module(file, layout)
     vocabularies = module_vocabularies(module, special_ids)
-    config, weights = convert(module, vocabularies, num_heads, options)
+    config, weights = convert(module, vocabularies, {"num_heads": num_heads, **options})
     return Transformer.from_weights(weights, config)
 
 
@@ -207,20 +207,19 @@ def module_vocabularies(
 def convert(
     module: Module,
     vocabularies: tuple[Vocabulary, Vocabulary],
-    num_heads: int | None,
     options: Mapping[str, Any],
 ) -> tuple[TransformerConfig, dict[str, np.ndarray]]:
     """Return the configuration and the weights of a module."""
     source, target = vocabularies
-    if num_heads is None:
+    if options.get("num_heads") is None:
         raise ValueError(
             "num_heads: expected the number of attention heads, which the weights do not state, "
-            f"got None; it divides the width, {_width(module)}, and is often 8."
+            f"got None; it divides the width, {_width(module)}, and is often 8 (--option "
+            "num_heads=8)."
         )
     options = {
         **_stated_options(module),
         **module.layout.options,
-        "num_heads": num_heads,
         "source_vocab_size": len(source.pieces),
         "target_vocab_size": len(target.pieces),
         "source_prefix": (START_ID,),

@@ -59,6 +59,12 @@ def import_command(
     target_language: Annotated[str | None, option(MODEL, metavar="CODE")] = None,
     source_text_prefix: Annotated[str | None, option(MODEL, metavar="TEXT")] = None,
     vocab: Annotated[list[Path] | None, option(MODEL, metavar="FILE")] = None,
+    tokens: Annotated[str | None, option(MODEL, metavar="RULE")] = None,
+    layout: Annotated[str | None, option(MODEL, metavar="NAME")] = None,
+    special_id: Annotated[list[str] | None, option(MODEL, metavar="NAME=ID")] = None,
+    model_option: Annotated[
+        list[str] | None, option(MODEL, "--option", metavar="NAME=VALUE")
+    ] = None,
     keep_text: Annotated[list[Path] | None, KEEP_TEXT] = None,
     vocab_size: VocabSize = None,
     check: Annotated[bool, option(OUTPUT, "--check")] = False,
@@ -73,7 +79,8 @@ def import_command(
         model: A folder in Hugging Face's layout, with config.json (MarianMT as in opus-mt, M2M100,
             NLLB, mBART, Pegasus, T5, mT5, ByT5), or of CTranslate2, with model.bin; the name of
             such a model on the Hugging Face hub, such as OWNER/MODEL; an .argosmodel file of Argos
-            Translate; or a folder or an .npz or .bin file of Marian, such as a model of Firefox.
+            Translate; a folder or an .npz or .bin file of Marian, such as a model of Firefox; or,
+            with --layout, a file of torch.save.
         out: The folder for the bundle. It must not exist.
         probes: A UTF-8 file of source texts, one per line. `export` compares the exported files
             with the model on these texts. Default: texts of random tokens.
@@ -84,14 +91,24 @@ def import_command(
         source_text_prefix: A text that the model puts before every source, such as "summarize: "
             for T5. Default: none.
         vocab: For a file of Marian, or a folder without it: the SentencePiece model of both sides.
-            If the sides differ, repeat the option: source, then target.
+            If the sides differ, repeat the option: source, then target. With --tokens, for a file
+            of PyTorch: its tokens by id, one a line, or a JSON list.
+        tokens: How texts are split into the tokens of a vocabulary that is no SentencePiece model:
+            characters, words, or a regular expression. For CTranslate2 and PyTorch.
+        layout: The names of the weights in a file of PyTorch: torch (nn.Transformer), annotated
+            (The Annotated Transformer) or seq2seq (bentrevett/pytorch-seq2seq).
+        special_id: With --layout: the id of pad, start, end or unknown. May be repeated. Default:
+            as the vocabulary states.
+        model_option: With --layout: num_heads, or an option in which the module differs from its
+            layout, such as norm=pre. May be repeated.
         check: Also translate the example of the model's card, and compare tokens, translations and
             scores with transformers or CTranslate2 where these are installed. Exit status 1 if they
             differ.
     """
     arguments.check_input_files(probes=probes)
     check_new(out)
-    _check_model(model)
+    if layout is None:
+        _check_model(model)
     texts = read_small_text(probes).splitlines() if probes else []
     if vocab_size is not None and not keep_text:
         raise ValueError(
@@ -108,6 +125,10 @@ def import_command(
         translator = import_model(
             model,
             vocab=vocab or (),
+            tokens=tokens,
+            layout=layout,
+            special_ids=_named_values(special_id, "--special-id", "pad=1") or None,
+            options=_named_values(model_option, "--option", "num_heads=8"),
             source_text_prefix=source_text_prefix,
             probes=texts,
             keep_texts=keep_texts,
@@ -138,6 +159,10 @@ def import_command(
             "do not rely on it, and report this with the output above."
         )
         raise typer.Exit(1)
+
+
+def _named_values(values: Sequence[str] | None, flag: str, example: str) -> dict[str, Any]:
+    return dict(arguments.named_value(text, flag, example) for text in values or ())
 
 
 def _check_model(model: str) -> None:
@@ -188,10 +213,12 @@ def _comparison_lines(comparison: Mapping[str, Any]) -> Iterator[str]:
     count = comparison["texts"]
     largest = comparison["largest_score_difference"]
     scores = "" if largest is None else f", scores at most {largest:.1g} apart"
+    lacking = comparison["unknown_tokens"]
+    unknown = f", {lacking} unknown tokens" if lacking else ""
     yield (
         f"compared with {comparison['library']}: the same tokens for "
         f"{comparison['equal_tokens']} of {count} texts, the same translations for "
-        f"{comparison['equal_translations']} of {count}{scores}"
+        f"{comparison['equal_translations']} of {count}{scores}{unknown}"
     )
     for name, value in comparison.get("first_difference", {}).items():
         yield f"  {name.replace('_', ' ')}: {json.dumps(value, ensure_ascii=False)}"

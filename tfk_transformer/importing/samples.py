@@ -1,0 +1,76 @@
+"""Sample texts that an import encodes, to find tokens that the vocabulary of the model lacks."""
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from tfk_transformer.config.words import shorten
+from tfk_transformer.constants import UNKNOWN_ID
+from tfk_transformer.tokenizers.subword_tokenizer import SubwordTokenizer
+
+TEXTS = 20  # of random pieces
+TOKENS = 6  # of each of them
+
+
+def check_samples(
+    tokenizer: SubwordTokenizer, table: np.ndarray, texts: Iterable[str]
+) -> str | None:
+    """Count the unknown tokens of texts and of random pieces; return a note about those of texts.
+
+    Args:
+        tokenizer: the tokenizer of the source.
+        table: the embeddings of the source, (V, D). Tokens that the model's own vocabulary lacks
+            have the row of the unknown token.
+        texts: probes, and examples of the model's card.
+
+    Raises:
+        ValueError: if every text begins with an unknown token.
+    """
+    unknown = _unknown_ids(table)
+    texts = [text for text in dict.fromkeys(texts) if text.strip()]
+    samples = [*texts, *_random_texts(tokenizer, unknown)]
+    rows = tokenizer.encode(samples)
+    if rows and all(row and row[0] in unknown for row in rows):
+        raise ValueError(
+            f"vocab: expected a tokenizer whose pieces the model's vocabulary has, got the unknown "
+            f"token {_piece(tokenizer, samples[0], rows[0], unknown)} at the start of each of "
+            f"{len(rows)} sample texts, such as {shorten(repr(samples[0]))}; pass the tokenizer of "
+            "the training (vocab), or the rule of its tokens (tokens): 'characters', 'words', or a "
+            "regular expression."
+        )
+    counts = [sum(token in unknown for token in row) for row in rows[: len(texts)]]
+    if not sum(counts):
+        return None
+    first = next(number for number, count in enumerate(counts) if count)
+    total = sum(map(len, rows[: len(texts)]))
+    return (
+        f"{sum(counts)} of {total} tokens of {len(texts)} sample texts are unknown to the model, "
+        f"first {_piece(tokenizer, samples[first], rows[first], unknown)} in "
+        f"{shorten(repr(samples[first]))}"
+    )
+
+
+def _unknown_ids(table: np.ndarray) -> set[int]:
+    (candidates,) = np.nonzero(table[:, 0] == table[UNKNOWN_ID, 0])  # to save memory
+    same = (table[candidates] == table[UNKNOWN_ID]).all(axis=1)
+    return set(candidates[same].tolist())
+
+
+def _random_texts(tokenizer: SubwordTokenizer, unknown: set[int]) -> list[str]:
+    known = [token for token in tokenizer.text_ids() if token not in unknown]
+    if not known:
+        return []
+    random = np.random.default_rng(0)
+    texts = tokenizer.decode([random.choice(known, TOKENS).tolist() for _ in range(TEXTS)])
+    return list(filter(str.strip, texts))
+
+
+def _piece(
+    tokenizer: SubwordTokenizer, text: str, row: Sequence[int], unknown: set[int]
+) -> str:
+    """Return the first piece of a text that the model's vocabulary lacks."""
+    token = next(token for token in row if token in unknown)
+    if token != UNKNOWN_ID:
+        return repr(tokenizer.pieces_of([token])[0])
+    characters = (character for character in text if UNKNOWN_ID in tokenizer.encode([character])[0])
+    return repr(next(characters, text.split()[0]))

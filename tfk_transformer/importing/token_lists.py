@@ -1,0 +1,49 @@
+"""Vocabularies that are lists of tokens with a rule, where there is no SentencePiece model."""
+
+from collections.abc import Collection, Sequence
+from pathlib import Path
+
+from sentencepiece.sentencepiece_model_pb2 import ModelProto
+
+from tfk_transformer.config.small_files import MAX_VOCABULARY_BYTES, read_json, read_small_file
+from tfk_transformer.importing.vocabulary import WORD_MARK
+from tfk_transformer.tokenizers.subword_tokenizer import SubwordTokenizer
+from tfk_transformer.tokenizers.token_vocabulary import WORDS, split_function
+
+
+def read_token_list(path: Path) -> list[str]:
+    """Return the tokens of a vocabulary by row: a JSON list, or a text file with one a line."""
+    if path.suffix == ".json":
+        tokens = read_json(path, MAX_VOCABULARY_BYTES)
+        if not isinstance(tokens, list) or not all(type(token) is str for token in tokens):
+            raise ValueError(f"vocabulary: expected a list of tokens in {path}, got other values.")
+    else:
+        text = read_small_file(path, MAX_VOCABULARY_BYTES).decode(errors="replace")
+        tokens = text.removesuffix("\n").split("\n") if text else []
+        # CTranslate2 takes a carriage return at the end of a line as part of a token, unless every
+        # line has one.
+        if all(token.endswith("\r") for token in tokens):
+            tokens = [token.removesuffix("\r") for token in tokens]
+    if not tokens:
+        raise ValueError(f"vocabulary: expected tokens in {path}, got none.")
+    return tokens
+
+
+def token_list_model(
+    tokens: Sequence[str], rule: str, special: Collection[str]
+) -> tuple[ModelProto, list[str]]:
+    """Return a SentencePiece model that splits texts by a rule, and the piece of each token.
+
+    The tokens that the rule does not give, such as tags, are not split off in texts.
+    """
+    split = split_function(rule)
+    texts = [token for token in tokens if token not in special and split(token) == [token]]
+    tokenizer = SubwordTokenizer.from_tokens(texts, rule)
+    are_texts = frozenset(texts)
+    pieces = [piece_of(token, rule) if token in are_texts else token for token in tokens]
+    return ModelProto.FromString(tokenizer.model), pieces
+
+
+def piece_of(token: str, rule: str) -> str:
+    """Return the SentencePiece piece of a token."""
+    return WORD_MARK + token if rule == WORDS else token.replace(" ", WORD_MARK)
