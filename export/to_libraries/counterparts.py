@@ -6,7 +6,7 @@ from typing import TypeAlias
 import numpy as np
 
 from tfk_transformer.config.model_options import TransformerConfig
-from tfk_transformer.constants import END_ID
+from tfk_transformer.constants import END_ID, START_ID
 from tfk_transformer.models.registry import ModelConfig
 from tfk_transformer.models.transformer import Transformer
 
@@ -30,6 +30,7 @@ CTRANSLATE2: Library = {
         "norm_epsilon embedding_norm positions position_offset position_buckets "
         "position_max_distance ff_gated ff_bias decoder_ff_dim source_end".split()
     ),
+    "source_prefix": ((), (START_ID,)),  # add_source_bos
     "norm_type": ("layer", "rms"),
     "ff_activation": ("relu", "gelu", "silu", "gelu_tanh", "gelu_sigmoid"),
     "norm": ("pre", "post", "post_dropout"),

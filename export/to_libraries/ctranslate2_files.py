@@ -40,10 +40,10 @@ def write_ctranslate2(
 ) -> None:
     """Write a new folder that `ctranslate2.Translator` loads, from a built model in float32.
 
-    The translator adds the end token to sources if the model reads it, and never predicts padding
-    and the start token. The tokens are by id. The special tokens of both sides are the same. A
-    shortlist is written as CTranslate2's vocabulary map, for searches with `use_vmap=True`.
-    `quantization` is the type of the weights in the file, for example "int8".
+    The translator adds the start and the end token to sources if the model reads them, and never
+    predicts padding and the start token. The tokens are by id. The special tokens of both sides are
+    the same. A shortlist is written as CTranslate2's vocabulary map, for searches with
+    `use_vmap=True`. `quantization` is the type of the weights in the file, for example "int8".
     """
     if problems := counterparts.unsupported_options(model.config, counterparts.CTRANSLATE2):
         raise ValueError(
@@ -117,6 +117,7 @@ def _spec(config: TransformerConfig) -> "TransformerSpec":
         stack.scale_embeddings = config.scale_embeddings
         stacks.append(stack)
     spec = TransformerSpec(*stacks)
+    spec.config.add_source_bos = config.source_prefix == (START_ID,)
     spec.config.add_source_eos = config.source_end
     spec.config.layer_norm_epsilon = config.norm_epsilon
     return spec

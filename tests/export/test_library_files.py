@@ -64,6 +64,7 @@ HELD_BY_CTRANSLATE2 = {
         "norm": "post",
         "norm_epsilon": 1e-3,
         "positions": "learned",
+        "source_prefix": (START_ID,),
         "attention_bias": ("key", "value", "output"),
         "scale_embeddings": False,
         "ff_activation": "gelu",

@@ -1,14 +1,35 @@
 """Modules of PyTorch: logits against the modules themselves, and what is refused."""
 
+import json
+import os
+import pickle
+import re
+from pathlib import Path
+
 import numpy as np
 import pytest
-import safetensors.numpy  # noqa: F401 (before torch)
+from typer.testing import CliRunner
+
+import tfk_transformer as tfk
+from tfk_transformer.apps.cli import main
+from tfk_transformer.constants import END_ID, START_ID
+from tfk_transformer.importing.pytorch_modules.module_weights import OUR_TABLE
 
 torch = pytest.importorskip("torch")
 import pytorch_modules as modules  # noqa: E402 (which needs torch)
 
-import tfk_transformer as tfk  # noqa: E402
-from tfk_transformer.constants import END_ID, START_ID  # noqa: E402
+pytestmark = pytest.mark.filterwarnings("ignore:enable_nested_tensor")  # of an odd number of heads
+# The unpacked wheel of the package annalog 1.0.6: weights that somebody trained.
+ANNALOG = Path(os.environ.get("TFK_TRANSFORMER_ANNALOG", "annalog"), "annalog")
+SMILES = r"\[[^\]]*\]|%\d\d|Br|Cl|."
+MOLECULES = [
+    "CC(=O)Oc1ccccc1C(=O)O",
+    "CN1C=NC2=C1C(=O)N(C(=O)N2C)C",
+    "CC(C)Cc1ccc(cc1)[C@@H](C)C(=O)O",
+    "CC(=O)Nc1ccc(O)cc1",
+    "Cc1ccc(cc1)S(=O)(=O)N",
+    "Clc1ccc(Br)cc1C#N",
+]
 
 TORCHTEXT = {"unknown": 0, "pad": 1, "start": 2, "end": 3}
 HARVARD = {"start": 0, "end": 1, "pad": 2, "unknown": 3}
@@ -46,14 +67,11 @@ def rows_by_id(ids, size):
     return np.array(first + [row for row in range(size) if row not in first])
 
 
-@pytest.mark.filterwarnings("ignore:enable_nested_tensor")
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_logits_equal_the_module(case):
     layout, make, options, ids, passed = case
     module = modules.with_random_weights(make())
-    model = tfk.from_pytorch(
-        module.state_dict(), layout, num_heads=modules.H, **passed, **options
-    )
+    model = tfk.from_pytorch(module.state_dict(), layout, num_heads=modules.H, **passed, **options)
     random = np.random.default_rng(1)
     source, target = random.integers(4, 19, (3, 7)), random.integers(4, 19, (3, 5))
     rows = [rows_by_id(ids, size) for size in (modules.S_VOCAB, modules.T_VOCAB)]
@@ -66,3 +84,165 @@ def test_logits_equal_the_module(case):
     actual = model({"source": np.hstack([source, end]), "target": np.hstack([start, target])})
     expected = theirs.detach().numpy()[:, :, rows[1]]
     np.testing.assert_allclose(np.array(actual), expected, atol=1e-4)
+
+
+@pytest.fixture
+def tutorial():
+    """The weights of a module by name."""
+    return modules.with_random_weights(modules.TutorialModel()).state_dict()
+
+
+def refused(weights, layout="seq2seq", **options):
+    with pytest.raises(ValueError) as error:
+        tfk.from_pytorch(weights, layout, **{"num_heads": modules.H, **options})
+    assert "\n" not in str(error.value)
+    return str(error.value)
+
+
+def test_numpy_arrays_are_read(tutorial):
+    arrays = {name: tensor.numpy() for name, tensor in tutorial.items()}
+    model = tfk.from_pytorch(arrays, "seq2seq", num_heads=modules.H)
+    assert model.config.max_length == modules.ROWS - 1
+
+
+def test_equal_tables_are_shared():
+    module = modules.TorchModel()
+    module.generator.weight = module.tgt_tok_emb.embedding.weight
+    model = tfk.from_pytorch(module.state_dict(), "torch", num_heads=modules.H)
+    assert model.config.tie_embeddings == "target"
+
+
+def test_missing_unknown_token_is_never_predicted(tutorial):
+    ids = {"pad": 0, "start": 1, "end": 2}
+    model = tfk.from_pytorch(tutorial, "seq2seq", num_heads=modules.H, special_ids=ids)
+    assert model.config.target_vocab_size == modules.T_VOCAB + 1
+
+
+def test_heads_are_asked_for(tutorial):
+    message = refused(tutorial, num_heads=None)
+    assert message.startswith("num_heads: expected the number of attention heads")
+
+
+@pytest.mark.parametrize("layout", ["torch", "annotated", "transformer"])
+def test_other_layout_is_named(tutorial, layout):
+    assert "the names fit 'seq2seq'" in refused(tutorial, layout)
+
+
+def test_unknown_names_get_the_table_to_fill():
+    message = refused({"my.weight": np.zeros((3, 2))})
+    assert OUR_TABLE in message
+
+
+def test_the_table_to_fill_has_the_names_of_a_model(tutorial):
+    model = tfk.from_pytorch(
+        tutorial, "seq2seq", num_heads=modules.H, positions="sinusoidal", encoder_final_norm=False
+    )
+    for path in model.named_weights:
+        for part in path.replace("layer_1", "layer_N").replace("layer_0", "layer_N").split("/"):
+            assert re.search(rf"\b{part}\b", OUR_TABLE), path
+
+
+def test_array_that_the_layout_lacks_is_named(tutorial):
+    message = refused({**tutorial, "encoder.gate.weight": torch.zeros(2, 2)})
+    assert "an unexpected 'encoder.gate.weight' (2, 2)" in message
+
+
+@pytest.mark.parametrize(
+    "ids", [{"pad": 0}, {"pad": 0, "start": 0, "end": 1}, {"pad": 0, "start": 1, "end": 99}]
+)
+def test_special_ids_are_checked(tutorial, ids):
+    assert refused(tutorial, special_ids=ids).startswith("special_ids: expected different ids")
+
+
+@pytest.fixture
+def files(tmp_path, tutorial):
+    """A training checkpoint and its vocabularies."""
+    torch.save({"epoch": 3, "model_state_dict": tutorial}, tmp_path / "model.pt")
+    special = ["<unk>", "<pad>", "<sos>", "<eos>"]
+    for name, size in (("source", modules.S_VOCAB), ("target", modules.T_VOCAB)):
+        letters = [chr(ord("a") + i) for i in range(size - len(special))]
+        (tmp_path / f"{name}.txt").write_text("\n".join([*special, *letters]) + "\n")
+    return tmp_path
+
+
+def imported(*arguments):
+    return CliRunner().invoke(main.app, ["import", *map(str, arguments)])
+
+
+def test_command_imports_a_checkpoint(files):
+    done = imported(
+        files / "model.pt",
+        *("--layout", "seq2seq", "--tokens", "characters", "--option", f"num_heads={modules.H}"),
+        *("--vocab", files / "source.txt", "--vocab", files / "target.txt"),
+        *("-o", files / "bundle", "--json"),
+    )
+    assert done.exit_code == 0, done.output
+    notes = json.loads(done.stdout)["notes"]
+    assert notes[0] == "special tokens: pad 1, start 2, end 3, unknown 0 (special_ids)"
+
+
+def test_vocabulary_without_special_tokens_asks_for_them(files):
+    (files / "source.txt").write_text("".join(f"{chr(97 + i)}\n" for i in range(modules.S_VOCAB)))
+    with pytest.raises(ValueError, match="got none for pad, start, end; pass the ids"):
+        tfk.import_model(
+            files / "model.pt",
+            layout="seq2seq",
+            tokens="characters",
+            vocab=[files / "source.txt"],
+            options={"num_heads": modules.H},
+        )
+
+
+def test_checkpoint_without_a_layout_names_it(files):
+    with pytest.raises(ValueError, match="--layout torch, annotated or seq2seq"):
+        tfk.import_model(files / "model.pt")
+
+
+@pytest.mark.long  # a search in PyTorch of 120 sources
+@pytest.mark.skipif(
+    not ANNALOG.is_dir(),
+    reason="needs the unpacked wheel of annalog 1.0.6: TFK_TRANSFORMER_ANNALOG",
+)
+def test_translations_equal_those_of_annalog(tmp_path, monkeypatch):
+    weights = ANNALOG / "ckpt_and_vocab" / "Lev_extended.pt"
+    with (ANNALOG / "ckpt_and_vocab" / "stereo_experiment_vocab_ttf.pkl").open("rb") as file:
+        tokens = pickle.load(file)["itos"]
+    (tmp_path / "tokens.json").write_text(json.dumps(tokens))
+    translator = tfk.import_model(
+        weights,
+        layout="seq2seq",
+        vocab=[tmp_path / "tokens.json"],
+        tokens=SMILES,
+        options={"num_heads": 8},
+    )
+    found = translator.translate(MOLECULES, beam_size=24, n_best=24)
+    texts = dict.fromkeys(hypothesis.text for each in found for hypothesis in each.hypotheses)
+    sources = [text for text in texts if text][:120]
+    monkeypatch.syspath_prepend(ANNALOG)
+    expected = greedy_of_annalog(weights, tokens, sources)
+    actual = [each.text for each in translator.translate(sources, beam_size=1)]
+    assert actual == expected
+
+
+def greedy_of_annalog(weights, tokens, sources):
+    """Greedy translations of the package's own module and tokenizer."""
+    from model_files import seq2seq_attention
+    from model_files.vocabulary import SMILESTokenizer
+
+    torch.set_num_threads(1)
+    sizes = (len(tokens), 256, 3, 8, 512, 0.1, "cpu", 102)
+    stacks = seq2seq_attention.Encoder(*sizes), seq2seq_attention.Decoder(*sizes)
+    module = seq2seq_attention.Seq2Seq(*stacks, 1, 1, "cpu")
+    module.load_state_dict(torch.load(weights, map_location="cpu", weights_only=True))
+    module.eval()
+    split = SMILESTokenizer().tokenize
+    rows = [torch.tensor([2, *map(tokens.index, split(text)), 3]) for text in sources]
+    source = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=1)
+    mask = module.make_src_mask(source)
+    target = torch.full((len(sources), 1), 2)
+    with torch.no_grad():
+        encoded = module.encoder(source, mask)
+        while not (target == 3).any(1).all() and target.shape[1] < 101:
+            logits, _ = module.decoder(target, encoded, module.make_trg_mask(target), mask)
+            target = torch.cat([target, logits[:, -1].argmax(-1, keepdim=True)], 1)
+    return ["".join(tokens[row] for row in ids[1 : ids.index(3)]) for ids in target.tolist()]

@@ -20,15 +20,32 @@ AREN = Path(__file__).parents[3] / "shared" / "data" / "aren-transliteration"
 FOLDER = AREN / "v2" / "aren-transliteration"
 needs_aren = pytest.mark.skipif(not AREN.is_dir(), reason=f"needs {AREN}")
 WORD = "آتزمون"
-# Of tests/translator_test.cc of CTranslate2: settings, and the tokens or the number of them.
-EXPECTATIONS = [
-    ({"beam_size": 1}, "atzmon"),
-    ({"beam_size": 2}, "atzmon"),
-    ({"beam_size": 1, "max_length": 3}, 3),
-    ({"beam_size": 4, "max_length": 3}, 3),
-    ({"beam_size": 1, "min_length": 9}, 8),
-    ({"beam_size": 4, "min_length": 9}, 8),
+# Of CTranslate2's tests/translator_test.cc: source, settings, and the translation.
+TRANSLATIONS = [
+    *((WORD, {"beam_size": size}, "atzmon") for size in (1, 2, 4, 22)),
+    *(("آزا", {"beam_size": size}, "azza") for size in (1, 2, 4)),
+    *((WORD, {"beam_size": size, "prefixes": ["ats"]}, "atsumon") for size in (1, 2, 4)),
+    (WORD, {"prefixes": ["atzo"]}, "atzomon"),
+    ("أوليسس", {"beam_size": 5, "prefixes": ["ulise"]}, "ulises"),
 ]
+LENGTHS = [
+    (setting, {"beam_size": size}, length)
+    for size in (1, 4)
+    for setting, length in [({"max_length": 3}, 3), ({"min_length": 9}, 8)]
+]
+SCORES = {
+    (WORD, "atzmon"): [-0.106023, -0.065410, -0.056002, -0.447953, -0.230714, -0.092184, -0.063463],
+    ("آتشيسون", "achison"): [
+        *(-0.072660, -0.300309, -0.181187, -0.395671),
+        *(-0.025631, -0.123466, -0.002034, -0.012639),
+    ],
+    ("آرباكه", "arbake"): [
+        *(-0.103136, -0.089504, -0.063889, -0.007327, -0.452072, -0.060154, -0.016636),
+    ],
+    ("آرثر", "arther"): [
+        *(-0.076704, -0.036037, -0.029253, -0.030273, -0.149276, -0.002440, -0.003742),
+    ],
+}
 
 
 @needs_aren
@@ -46,10 +63,25 @@ def translator():
 
 
 @needs_aren
-@pytest.mark.parametrize(("settings", "expected"), EXPECTATIONS)
-def test_expectations_of_ctranslate2(translator, settings, expected):
-    (result,) = translator.translate([WORD], **settings)
-    assert (result.text if isinstance(expected, str) else len(result.text)) == expected
+@pytest.mark.parametrize(("source", "settings", "expected"), TRANSLATIONS)
+def test_translations_are_those_that_ctranslate2_expects(translator, source, settings, expected):
+    assert translator.translate([source], **settings)[0].text == expected
+
+
+@needs_aren
+@pytest.mark.parametrize(("setting", "beam", "expected"), LENGTHS)
+def test_lengths_are_those_that_ctranslate2_expects(translator, setting, beam, expected):
+    assert len(translator.translate([WORD], **setting, **beam)[0].text) == expected
+
+
+@needs_aren
+@pytest.mark.parametrize("version", ["v1", "v2"])
+def test_scores_are_those_that_ctranslate2_expects(version):
+    translator = import_model(AREN / version / "aren-transliteration", tokens="characters")
+    for target, expected in zip(
+        translator.score_tokens(*zip(*SCORES, strict=True)), SCORES.values(), strict=True
+    ):
+        np.testing.assert_allclose(target.token_log_probs, expected, atol=1e-5)
 
 
 @needs_aren

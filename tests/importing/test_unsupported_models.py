@@ -153,7 +153,7 @@ def test_wrong_activation_has_no_hint(marian, tmp_path):
     ("name", "problem"),
     [
         ("model.gguf", "weights for llama.cpp; pass the folder of the model that"),
-        ("model.pt", "a checkpoint of PyTorch; convert it"),
+        ("model.pt", "a checkpoint of PyTorch; if it is of your own"),
         ("pytorch_model.bin", "one file of a model; pass the folder with config.json"),
         ("model.safetensors", "one file of a model; pass the folder with config.json"),
         ("translate.onnx", "an exported file; pass the folder of the model that"),

@@ -36,9 +36,11 @@ EXPECTED = (
 )
 MODEL_PART = "one file of a model; pass the folder with config.json, weights and tokenizers"
 CHECKPOINT = (
-    "a checkpoint of PyTorch; convert it to a folder of transformers with the script of its "
-    "family, or to one of CTranslate2 with ct2-fairseq-converter or "
-    "ct2-opennmt-py-converter, and pass that"
+    "a checkpoint of PyTorch; if it is of your own module, name the layout of its weights: "
+    "--layout torch, annotated or seq2seq (docs/pytorch.md; other modules: "
+    "Transformer.from_weights); else convert it to a folder of transformers with the script of its "
+    "family, or to one of CTranslate2 with ct2-fairseq-converter or ct2-opennmt-py-converter, and "
+    "pass that"
 )
 TENSORFLOW_CHECKPOINT = (
     "a checkpoint of TensorFlow; convert it with transformers' script of its family, "

@@ -65,9 +65,7 @@ def _random_texts(tokenizer: SubwordTokenizer, unknown: set[int]) -> list[str]:
     return list(filter(str.strip, texts))
 
 
-def _piece(
-    tokenizer: SubwordTokenizer, text: str, row: Sequence[int], unknown: set[int]
-) -> str:
+def _piece(tokenizer: SubwordTokenizer, text: str, row: Sequence[int], unknown: set[int]) -> str:
     """Return the first piece of a text that the model's vocabulary lacks."""
     token = next(token for token in row if token in unknown)
     if token != UNKNOWN_ID:

@@ -147,8 +147,9 @@ def table_arrays(
 def stored_positions(tables: Sequence[np.ndarray]) -> dict[str, Any]:
     """Return the options of positions whose tables (rows, D) a file has: sinusoids, or learned."""
     stored = np.stack(tables)
+    _, length, width = stored.shape
     for encoding, offset in itertools.product(SINUSOIDS, POSITION_OFFSETS):
-        table = position_table(encoding, *stored.shape[1:], offset)
+        table = position_table(encoding, length, width, offset)
         if np.allclose(stored, table, rtol=0, atol=POSITION_TOLERANCE):
             return {"positions": encoding, "position_offset": offset}
     return {"positions": "learned"}

@@ -266,8 +266,8 @@ def _check_tokens(
     shared = len(pieces.intersection(tokens))
     if shared < MIN_SHARED_PIECES * min(len(pieces), len(tokens)):
         raise ValueError(
-            f"tokenizer: expected the SentencePiece model of the vocabulary, got {tokenizer.name}, of whose "
-            f"{len(pieces):,} pieces the vocabulary has {shared:,}."
+            f"tokenizer: expected the SentencePiece model of the vocabulary, got {tokenizer.name}, "
+            f"of whose {len(pieces):,} pieces the vocabulary has {shared:,}."
         )
 
 

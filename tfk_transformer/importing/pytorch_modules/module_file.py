@@ -62,14 +62,11 @@ def read_module(
     vocabularies = module_vocabularies(module, ids, (source.rows, target.rows))
     options = {"split_sentences": rule is None, **stated.options}
     config, weights = convert(module, vocabularies, options)
-    models = [
-        sentencepiece_model(side.model, vocabulary)
-        for side, vocabulary in zip((source, target), vocabularies, strict=True)
-    ]
     return Imported(
         config,
         weights,
-        *models,
+        sentencepiece_model(source.model, vocabularies[0]),
+        sentencepiece_model(target.model, vocabularies[1]),
         family=f"PyTorch, layout {stated.layout}",
         search={},
         notes=(

@@ -146,9 +146,7 @@ def _roots(file: Arrays, layout: Layout) -> list[str]:
 
 
 def _other_layout() -> str:
-    return (
-        f"; for another layout, fill the table of Transformer.from_weights ({PAGE}): {OUR_TABLE}"
-    )
+    return f"; for another layout, fill the table of Transformer.from_weights ({PAGE}): {OUR_TABLE}"
 
 
 def _outside(file: Arrays, layout: Layout, root: str) -> list[str]:
@@ -197,9 +195,7 @@ def module_vocabularies(
         )
         total = max(count, special.unknown + 1)
         sides.append(
-            remap_vocabulary(
-                side_pieces, total, special, never_predicted=range(count, total)
-            )
+            remap_vocabulary(side_pieces, total, special, never_predicted=range(count, total))
         )
     return sides[0], sides[1]
 
