@@ -227,7 +227,7 @@ LONG = [
     ("benchmarks/training.md", "recipes/multi30k", "trains twice, and evaluates or exports"),
     ("docs/models.md", "de-en-again", "imports, and exports"),
     ("docs/models.md", "--check", "imports, and starts transformers"),
-    ("docs/models.md", "import m2m100", "imports nine models"),
+    ("docs/models.md", "import nllb-200", "imports six models"),
     ("docs/models.md", "de_en.argosmodel", "imports two models"),
     ("docs/models.md", "tfk-transformer trim", "reads and writes bundles"),
     ("docs/after-transformers-5.md", "--check", "imports, and exports"),
@@ -235,6 +235,7 @@ LONG = [
     ("docs/after-transformers-5.md", "import flan-t5", "imports, and searches in Keras"),
     ("docs/after-transformers-5.md", "answers", "imports, and searches in Keras"),
     ("docs/own-layers.md", "RotaryAttention", "trains, and exports"),
+    ("docs/pytorch.md", "--layout", "imports a model, and PyTorch"),
     ("docs/pictures.md", "attention_figure", "searches in Keras, and draws four pictures"),
     ("docs/pictures.md", "encoder.svg", "starts four programs, each of which draws"),
     (
@@ -280,6 +281,9 @@ IN_BEAM = ("tfk_transformer.beam", "tfk_transformer.apps.beam", "pyspark", "impo
 needs_ctranslate2 = pytest.mark.skipif(
     importlib.util.find_spec("ctranslate2") is None, reason="needs ctranslate2"
 )
+
+
+needs_torch = pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="needs torch")
 
 
 class Block(NamedTuple):
@@ -340,6 +344,7 @@ def cases():
         if not block.reasons:
             marks = [pytest.mark.long] * block.is_long + [needs_beam] * block.in_beam
             marks += [needs_ctranslate2] * block.needs_ctranslate2
+            marks += [needs_torch] * (block.page == "docs/pytorch.md")
             yield pytest.param(block, id=f"{block.page}:{block.line}", marks=marks)
 
 
@@ -383,6 +388,19 @@ def write_opus(folder):
     write_folder(folder, max_length=40, forced_eos_token_id=None, **ONE_LAYER)
 
 
+def write_module(folder):
+    """Write the weights of a PyTorch module, and its vocabularies."""
+    import torch
+    from pytorch_modules import S_VOCAB, T_VOCAB, TutorialModel, with_random_weights
+
+    folder.mkdir()
+    torch.save(with_random_weights(TutorialModel()).state_dict(), folder / "module.pt")
+    special = ["<unk>", "<pad>", "<sos>", "<eos>"]
+    for name, size in (("source", S_VOCAB), ("target", T_VOCAB)):
+        letters = map(chr, range(ord("a"), ord("a") + size - len(special)))
+        (folder / f"{name}.txt").write_text("\n".join([*special, *letters]))
+
+
 def one_layer(write):
     return functools.partial(write, **ONE_LAYER)
 
@@ -411,6 +429,10 @@ def named_files(block: Block, translator) -> dict[str, Path]:
     parts = {
         "ctranslate2-de-en": lambda: made_once("pages/argos", write_argos),
         "de_en.argosmodel": lambda: made_once("pages/argos", write_argos),
+        **dict.fromkeys(
+            ("module.pt", "source.txt", "target.txt"),
+            lambda: made_once("pages/module", write_module),
+        ),
         "languages": classifier_folder,
         "languages-files": classifier_folder,
     }
