@@ -41,6 +41,8 @@ OLD_INT16_SCALE = np.float32(1000)  # of the first versions, which did not store
 class BinaryFile:
     """The header of a file: the specification of the model, and its arrays by name."""
 
+    expectation = "CTranslate2: expected the arrays of the layers"  # in messages
+
     def __init__(self, path: Path, spec: str, revision: int, variables: dict[str, StoredArray]):
         self.path = path
         self.spec = spec  # the name of the class of models

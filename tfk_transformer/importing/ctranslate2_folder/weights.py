@@ -77,7 +77,7 @@ def read_weights(
         {*tables, *positions, *texts},
         target,
         Array(OUTPUT_BIAS, (rows[1],)),
-        "CTranslate2: expected the arrays of the layers",
+        file.expectation,
     )
     # The biases that all layers have: of some roles of attentions, and of feed-forward blocks.
     with_bias = {*(f"{role}_bias" for role in config.attention_bias), *["bias"] * config.ff_bias}

@@ -10,9 +10,7 @@ from tfk_transformer.importing.hugging_face.model_folder import open_pickle
 from tfk_transformer.importing.imported import Imported
 from tfk_transformer.importing.pytorch_modules.module_weights import (
     SPECIAL_TOKENS,
-    convert,
-    module_vocabularies,
-    open_module,
+    ModuleFile,
 )
 from tfk_transformer.importing.token_lists import read_token_list, token_list_model
 from tfk_transformer.importing.vocabulary import (
@@ -51,7 +49,8 @@ def read_module(
 
     `rule` splits texts into the tokens of lists.
     """
-    module = open_module(open_pickle(path), stated.layout)
+    options = {"split_sentences": rule is None, **stated.options}
+    module = ModuleFile(open_pickle(path), stated.layout, options)
     check_vocab(vocab, (1, 2), ", or lists of tokens with their rule (tokens)")
     sides = [_read_side(each, rule) for each in dict.fromkeys(vocab)]
     source, target = sides[0], sides[-1]
@@ -59,9 +58,8 @@ def read_module(
     if ids is None:
         ids = source.special_ids
         _check_special_ids(ids, target.special_ids)
-    vocabularies = module_vocabularies(module, ids, (source.rows, target.rows))
-    options = {"split_sentences": rule is None, **stated.options}
-    config, weights = convert(module, vocabularies, options)
+    vocabularies = module.vocabularies(ids, (source.rows, target.rows))
+    config, weights = module.convert(vocabularies)
     return Imported(
         config,
         weights,

@@ -1,33 +1,37 @@
-"""The weights of a PyTorch module become those of a `Transformer`, by a table of names."""
+"""The weights of a PyTorch module become those of a `Transformer`.
 
-import itertools
-import operator
+A table of names gives each array the name that it has in a file of CTranslate2, whose reader
+converts it.
+"""
+
 import re
 from collections.abc import Mapping
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
 import numpy as np
 
 from tfk_transformer.config.model_options import TransformerConfig
 from tfk_transformer.config.words import shorten
 from tfk_transformer.constants import START_ID
-from tfk_transformer.importing.arrays import Arrays
-from tfk_transformer.importing.pytorch_modules.layouts import LAYOUTS, Layout
-from tfk_transformer.importing.vocabulary import SpecialRows, Vocabulary, remap_vocabulary
-from tfk_transformer.importing.weights import (
-    NORM,
-    STACKS,
-    Array,
-    layer_arrays,
-    norm_arrays,
-    read_arrays,
-    stored_positions,
-    table_arrays,
+from tfk_transformer.importing.arrays import Arrays, StoredArray
+from tfk_transformer.importing.ctranslate2_folder.binary_file import BinaryFile
+from tfk_transformer.importing.ctranslate2_folder.options import read_options, tied_tables
+from tfk_transformer.importing.ctranslate2_folder.weights import (
+    ATTENTION_PRODUCTS,
+    STORED_POSITIONS,
+    read_weights,
 )
+from tfk_transformer.importing.pytorch_modules.layouts import (
+    LAYOUTS,
+    OUTPUT,
+    SOURCE,
+    TARGET,
+    Layout,
+)
+from tfk_transformer.importing.vocabulary import SpecialRows, Vocabulary, remap_vocabulary
+from tfk_transformer.importing.weights import NORM
 from tfk_transformer.models.transformer import Transformer
-from tfk_transformer.pipelines.weights import check_sizes
 
 if TYPE_CHECKING:
     import torch
@@ -35,8 +39,14 @@ if TYPE_CHECKING:
 StateDict: TypeAlias = "Mapping[str, torch.Tensor | np.ndarray]"
 
 SPECIAL_TOKENS = ("pad", "start", "end", "unknown")
+SUBLAYERS = {
+    "encoder": ("self_attention", "ffn"),
+    "decoder": ("self_attention", "attention", "ffn"),
+}
+IN_LAYER = re.compile(r"(?:.*\.)?(encoder|decoder)\.layers\.(\d+)\.(.*)")
+FINAL_NORM = re.compile(r"(?:.*\.)?(encoder|decoder)\.norm\.(\w+)")
+COMPUTED = {"positions": "sinusoidal", "position_offset": 0}  # where there is no table
 MAX_LENGTH = 512  # of a model whose positions are computed
-PAGE = "docs/pytorch.md"
 # Letters: D model_dim, H num_heads, K and V the widths of heads, F ff_dim, N the number of a layer.
 OUR_TABLE = (
     "source_embedding/embeddings, target_embedding/embeddings (vocabulary, D); "
@@ -48,16 +58,6 @@ OUR_TABLE = (
     "(D,); encoder/final_norm/ and decoder/final_norm/ gamma, beta (D,); output/kernel (D, "
     "vocabulary), output/bias (vocabulary,)"
 )
-
-
-class Module(NamedTuple):
-    """The arrays of a module, and how they are named."""
-
-    file: Arrays
-    name: str
-    layout: Layout
-    root: str  # before "encoder.layers.0."
-    tables: Mapping[str, str]  # names of the arrays outside of stacks, by role
 
 
 def from_pytorch(
@@ -79,7 +79,7 @@ def from_pytorch(
             Annotated Transformer") or "seq2seq" (the tutorial bentrevett/pytorch-seq2seq).
         num_heads: the number of attention heads, which no weight states.
         special_ids: the module's ids of "pad", "start", "end" and "unknown", of which the last may
-            be left out. Default: the layout's, which `docs/pytorch.md` lists.
+            be left out. Default: 1, 2, 3 and 0; for "annotated", 2, 0, 1 and 3.
         **options: options of `TransformerConfig` in which the module differs from its layout, such
             as `norm="pre"`, `ff_activation="gelu"`, `scale_embeddings=False`, `max_length=100`, or
             `source_prefix=()` for sources without a start token.
@@ -93,9 +93,8 @@ def from_pytorch(
     arrays = {name: _as_array(tensor) for name, tensor in state_dict.items()}
     shapes = {name: array.shape for name, array in arrays.items()}
     file = Arrays(Path("state_dict"), shapes, arrays.__getitem__)
-    module = open_module(file, layout)
-    vocabularies = module_vocabularies(module, special_ids)
-    config, weights = convert(module, vocabularies, {"num_heads": num_heads, **options})
+    module = ModuleFile(file, layout, {"num_heads": num_heads, **options})
+    config, weights = module.convert(module.vocabularies(special_ids))
     return Transformer.from_weights(weights, config)
 
 
@@ -105,278 +104,194 @@ def _as_array(tensor: "torch.Tensor | np.ndarray") -> np.ndarray:
     return tensor.detach().cpu().float().numpy()
 
 
-def open_module(file: Arrays, name: str) -> Module:
-    """Find the names of a layout in a file."""
-    if name not in LAYOUTS:
-        fitting = [other for other, layout in LAYOUTS.items() if _roots(file, layout)]
-        hint = f"; the names fit '{fitting[0]}'" if fitting else _other_layout()
-        raise ValueError(
-            f"layout: expected one of {', '.join(LAYOUTS)}, got '{shorten(str(name))}'{hint}."
-        )
-    layout = LAYOUTS[name]
-    roots = _roots(file, layout)
-    if len(roots) != 1:
-        fitting = [other for other, each in LAYOUTS.items() if _roots(file, each)]
-        hint = f"; the names fit '{fitting[0]}'" if fitting else _other_layout()
-        listed = ", ".join(map(shorten, list(file.shapes)[:3]))
-        raise ValueError(
-            f"layout: expected one array such as '{_first_query(layout)}' for '{name}' in "
-            f"{file.path}, got {len(roots)} among {len(file.shapes)}, such as {listed}{hint}."
-        )
-    (root,) = roots
-    found = {role: _table_name(file, layout, root, role) for role in layout.tables}
-    tables = {role: table for role, table in found.items() if table}
-    if missing := {"source", "target", "output"} - set(tables):
-        outside = ", ".join(map(shorten, _outside(file, layout, root))) or "none"
-        raise ValueError(
-            f"layout: expected one array each as {' and '.join(sorted(missing))} of '{name}' in "
-            f"{file.path}, got {outside}; rename it in the state_dict, as {PAGE} shows."
-        )
-    return Module(file, name, layout, root, tables)
+class ModuleFile(BinaryFile):
+    """The arrays of a module under the names that they have in a file of CTranslate2."""
 
-
-def _first_query(layout: Layout) -> str:
-    return f"encoder.layers.0.{layout.attentions[0]}{layout.products['query']}weight"
-
-
-def _roots(file: Arrays, layout: Layout) -> list[str]:
-    """Return what stands before the names of a layout: an empty string, or "transformer."."""
-    query = _first_query(layout)
-    return [name.removesuffix(query) for name in file.shapes if name.endswith(query)]
-
-
-def _other_layout() -> str:
-    return f"; for another layout, fill the table of Transformer.from_weights ({PAGE}): {OUR_TABLE}"
-
-
-def _outside(file: Arrays, layout: Layout, root: str) -> list[str]:
-    """Return the names of matrices outside of the layers, and of tables of positions."""
-    layers = tuple(f"{root}{stack}.layers." for stack in STACKS)
-    return [
-        name
-        for name, shape in file.shapes.items()
-        if not name.startswith(layers) and len([size for size in shape if size > 1]) == 2
-    ]
-
-
-def _table_name(file: Arrays, layout: Layout, root: str, role: str) -> str | None:
-    outside = _outside(file, layout, root)
-    for pattern in layout.tables[role]:
-        matches = [name for name in outside if re.search(pattern, name)]
-        if len(matches) == 1:
-            return matches[0]
-    return None
-
-
-def module_vocabularies(
-    module: Module,
-    special_ids: Mapping[str, int] | None,
-    pieces: tuple[Mapping[str, int], Mapping[str, int]] = ({}, {}),
-) -> tuple[Vocabulary, Vocabulary]:
-    """Return the tokens of source and target in the order of this project's ids.
-
-    `pieces` are the rows of the tokens of source and target, if they are known.
-    """
-    ids = dict(module.layout.special_ids if special_ids is None else special_ids)
-    rows = [module.file.shapes[module.tables[side]][0] for side in ("source", "target")]
-    missing = [name for name in SPECIAL_TOKENS[:-1] if name not in ids]
-    unknown = [name for name in ids if name not in SPECIAL_TOKENS]
-    outside = [row for row in ids.values() if not 0 <= row < min(rows)]
-    if missing or unknown or outside or len({*ids.values()}) < len(ids):
-        raise ValueError(
-            f"special_ids: expected different ids from 0 to {min(rows) - 1} of pad, start and end, "
-            f"and of unknown if there is one, got {shorten(str(ids))}."
-        )
-    sides = []
-    for count, side_pieces in zip(rows, pieces, strict=True):
-        # Without an unknown token, there is a row of zeros that is never predicted.
-        special = SpecialRows(
-            ids["pad"], ids["start"], ids["end"], ids.get("unknown", count), dedicated_start=True
-        )
-        total = max(count, special.unknown + 1)
-        sides.append(
-            remap_vocabulary(side_pieces, total, special, never_predicted=range(count, total))
-        )
-    return sides[0], sides[1]
-
-
-def convert(
-    module: Module,
-    vocabularies: tuple[Vocabulary, Vocabulary],
-    options: Mapping[str, Any],
-) -> tuple[TransformerConfig, dict[str, np.ndarray]]:
-    """Return the configuration and the weights of a module."""
-    source, target = vocabularies
-    if options.get("num_heads") is None:
-        raise ValueError(
-            "num_heads: expected the number of attention heads, which the weights do not state, "
-            f"got None; it divides the width, {_width(module)}, and is often 8 (--option "
-            "num_heads=8)."
-        )
-    options = {
-        **_stated_options(module),
-        **module.layout.options,
-        "source_vocab_size": len(source.pieces),
-        "target_vocab_size": len(target.pieces),
-        "source_prefix": (START_ID,),
-        **options,
-    }
-    config = TransformerConfig(**{**_position_options(module, options), **options})
-    return config, _read(module, config, source, target)
-
-
-def _width(module: Module) -> int:
-    return module.file.shapes[module.tables["source"]][1]
-
-
-def _stated_options(module: Module) -> dict[str, Any]:
-    """Return the options that follow from the names and shapes of the arrays."""
-    file, layout = module.file, module.layout
-    widths = [
-        file.shapes.get(f"{_layer(module, stack, 0)}{layout.feed_forward[0]}weight", (0,))[0]
-        for stack in STACKS
-    ]
-    attention = _layer(module, "encoder", 0) + layout.attentions[0]
-    return {
-        "model_dim": _width(module),
-        "ff_dim": widths[0],
-        "decoder_ff_dim": widths[1] if widths[1] != widths[0] else None,
-        "attention_bias": tuple(
-            role
-            for role, name in layout.products.items()
-            if f"{attention}{name}bias" in file.shapes
-        ),
-        "ff_bias": f"{_layer(module, 'encoder', 0)}{layout.feed_forward[0]}bias" in file.shapes,
-        "output_bias": True,
-        "tie_embeddings": _tied(module),
-        **{f"{stack}_layers": _count_layers(module, stack) for stack in STACKS},
-        **{
-            f"{stack}_final_norm": f"{_final_norm(module, stack)}{layout.norm_weights[0]}"
-            in file.shapes
-            for stack in STACKS
-        },
-    }
-
-
-def _layer(module: Module, stack: str, index: int) -> str:
-    return f"{module.root}{stack}.layers.{index}."
-
-
-def _final_norm(module: Module, stack: str) -> str:
-    return f"{module.root}{stack}.{module.layout.final_norm}"
-
-
-def _count_layers(module: Module, stack: str) -> int:
-    first = module.layout.feed_forward[0]
-    layers = (f"{_layer(module, stack, index)}{first}weight" for index in itertools.count())
-    return sum(1 for _ in itertools.takewhile(module.file.shapes.__contains__, layers))
-
-
-def _tied(module: Module) -> str:
-    """Return the value of `tie_embeddings`: which of the three tables are equal."""
-    names = (module.tables[role] for role in ("source", "target", "output"))
-    source, target, output = map(module.file.read, names)
-    shares_source, ties_output = np.array_equal(source, target), np.array_equal(target, output)
-    if ties_output:
-        return "all" if shares_source else "target"
-    return "inputs" if shares_source else "none"
-
-
-def _position_options(module: Module, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return `max_length`, and the type of positions if the file has tables of them.
-
-    The rows of a learned table also serve the tokens before a source.
-    """
-    names = [module.tables.get(f"{side}_positions") for side in ("source", "target")]
-    tables = [_position_table(module, name) for name in names if name]
-    if len(tables) < len(names):
-        return {"max_length": MAX_LENGTH}
-    prefix = len(options["source_prefix"])
-    length = min(map(len, tables))
-    stated = stored_positions([table[:length] for table in tables])
-    fitting = min(len(tables[0]) - prefix, len(tables[1]))
-    learned = stated["positions"] == "learned"
-    return {**stated, "max_length": fitting if learned else min(fitting, MAX_LENGTH)}
-
-
-def _position_table(module: Module, name: str) -> np.ndarray:
-    """Return a table of positions, which PyTorch's tutorial stores as (rows, 1, D)."""
-    return module.file.read(name).reshape(-1, _width(module))
-
-
-def _read(
-    module: Module, config: TransformerConfig, source: Vocabulary, target: Vocabulary
-) -> dict[str, np.ndarray]:
-    """Return all weights of a model with this configuration."""
-    file, tables = module.file, module.tables
-    check_sizes(config, file.shapes, file.path)
-    arrays: dict[str, Array] = {}
-    for stack in STACKS:
-        for index in range(getattr(config, f"{stack}_layers")):
-            attentions, others = _layer_names(module, config, stack)
-            prefix = _layer(module, stack, index)
-            arrays |= layer_arrays(config, stack, index, prefix, attentions, others)
-        if getattr(config, f"{stack}_final_norm"):
-            norm = [_final_norm(module, stack) + weight for weight in module.layout.norm_weights]
-            arrays |= norm_arrays(config, f"{stack}/final_norm", *norm)
-    if module.layout.unbiased_norm:
-        factor = np.float32(np.sqrt((config.model_dim - 1) / config.model_dim))
-        arrays |= {
-            name: array.prepared(partial(np.multiply, factor))
-            for name, array in arrays.items()
-            if name.endswith("/gamma")
+    def __init__(self, file: Arrays, name: str, options: Mapping[str, Any]) -> None:
+        layout = _layout(file, name)
+        self.expectation = f"layout: expected the arrays of '{name}' by CTranslate2's names"
+        self.layout = layout
+        self.arrays = _named_arrays(file, name, layout)
+        variables = {
+            ours: StoredArray("float32", array.shape, number)
+            for number, (ours, array) in enumerate(self.arrays.items())
         }
-    names = [tables[role] for role in ("source", "target", "output")]
-    rows = [file.shapes[name][0] for name in names[:2]]
-    arrays |= table_arrays(config, names, rows, source, target)
-    if config.has_learned_positions:
-        for side, count in (("source", len(config.source_prefix)), ("target", 0)):
-            name = tables.get(f"{side}_positions", f"{side} positions")
-            used = operator.itemgetter(slice(config.max_length + count))
-            shape = file.shapes.get(name, (config.max_length + count, config.model_dim))
-            flat = Array(name, shape, used).prepared(partial(_flat, width=config.model_dim))
-            arrays[f"{side}_positions/table"] = flat
-    masks = {name for name in file.shapes if name.endswith("mask")}
-    return read_arrays(
-        file,
-        arrays,
-        {*tables.values(), *masks},
-        target,
-        Array(f"{names[2].removesuffix('weight')}bias", (rows[1],)),
-        f"layout: expected the arrays of '{module.name}'",
+        super().__init__(file.path, "TransformerSpec", 7, variables)
+        self.options = {**layout.options, "source_prefix": (START_ID,), **options}
+        if (heads := self.options.get("num_heads")) is None:
+            raise ValueError(
+                "num_heads: expected the number of attention heads, which the weights do not "
+                f"state, got None; it divides the width, {self.shapes[SOURCE][1]}, and is often 8 "
+                "(--option num_heads=8)."
+            )
+        self.attributes = {"num_heads": heads, "pre_norm": self.options["norm"] == "pre"}
+
+    def refuse(self, reason: str) -> NoReturn:
+        """Raise the error for arrays that are no `Transformer`."""
+        raise ValueError(f"layout: {self.path}: {reason}.")
+
+    def number(self, name: str, default: float) -> float:
+        """Return an option by the name of CTranslate2's attribute."""
+        return self.attributes.get(name.rpartition("/")[2], default)
+
+    def read(self, name: str) -> np.ndarray:
+        """Return an array as float32."""
+        return self.arrays[name]
+
+    def vocabularies(
+        self,
+        special_ids: Mapping[str, int] | None,
+        pieces: tuple[Mapping[str, int], Mapping[str, int]] = ({}, {}),
+    ) -> tuple[Vocabulary, Vocabulary]:
+        """Return the tokens of source and target in the order of this project's ids.
+
+        `pieces` are the rows of the tokens of source and target, if they are known.
+        """
+        ids = dict(self.layout.special_ids if special_ids is None else special_ids)
+        rows = [self.shapes[table][0] for table in (SOURCE, TARGET)]
+        needed = set(SPECIAL_TOKENS[:3])
+        if (
+            not needed <= set(ids) <= set(SPECIAL_TOKENS)
+            or not set(ids.values()) <= set(range(min(rows)))
+            or len(set(ids.values())) < len(ids)
+        ):
+            raise ValueError(
+                f"special_ids: expected different ids from 0 to {min(rows) - 1} of pad, start and "
+                f"end, and of unknown if there is one, got {shorten(str(ids))}."
+            )
+        sides = []
+        for count, rows_of_pieces in zip(rows, pieces, strict=True):
+            # Without an unknown token, there is a row of zeros that is never predicted.
+            first = (ids["pad"], ids["start"], ids["end"], ids.get("unknown", count))
+            total = max(count, first[-1] + 1)
+            special = SpecialRows(*first, dedicated_start=True)
+            silent = range(count, total)
+            sides.append(remap_vocabulary(rows_of_pieces, total, special, never_predicted=silent))
+        return sides[0], sides[1]
+
+    def convert(
+        self, vocabularies: tuple[Vocabulary, Vocabulary]
+    ) -> tuple[TransformerConfig, dict[str, np.ndarray]]:
+        """Return the configuration and the weights of the module."""
+        stated = read_options(self, self.options["norm_epsilon"])
+        if not set(STORED_POSITIONS) <= set(self.arrays):
+            stated |= COMPUTED
+        length = stated["max_length"] - len(self.options["source_prefix"])
+        if stated["positions"] != "learned":
+            length = min(length, MAX_LENGTH)
+        source, target = vocabularies
+        config = TransformerConfig(
+            **{
+                **stated,
+                "tie_embeddings": tied_tables(self, True),
+                "max_length": length,
+                "source_vocab_size": len(source.pieces),
+                "target_vocab_size": len(target.pieces),
+                **self.options,
+            }
+        )
+        return config, read_weights(self, config, source, target)
+
+
+def _layout(file: Arrays, name: str) -> Layout:
+    """Return the layout of this name, whose names a file must have."""
+    fitting = [other for other, layout in LAYOUTS.items() if _fits(file, layout)]
+    if name in fitting:
+        return LAYOUTS[name]
+    hint = (
+        f"; the names fit '{fitting[0]}'"
+        if fitting
+        else (
+            f"; for another layout, fill the table of Transformer.from_weights (docs/pytorch.md): "
+            f"{OUR_TABLE}"
+        )
+    )
+    listed = ", ".join(map(shorten, list(file.shapes)[:3]))
+    raise ValueError(
+        f"layout: expected one of {', '.join(LAYOUTS)} whose names are in {file.path}, got "
+        f"'{shorten(str(name))}' and names such as {listed}{hint}."
     )
 
 
-def _flat(table: np.ndarray, width: int) -> np.ndarray:
-    return table.reshape(-1, width)
+def _fits(file: Arrays, layout: Layout) -> bool:
+    first = f"encoder.layers.0.{layout.attentions[0]}{next(iter(layout.products))}weight"
+    return sum(name.endswith(first) for name in file.shapes) == 1
 
 
-def _layer_names(
-    module: Module, config: TransformerConfig, stack: str
-) -> tuple[list[dict[str, str]], dict[str, str]]:
-    """Return the names of attentions and the other names of a layer for `layer_arrays`."""
-    layout = module.layout
-    *norms, last_norm = layout.norms[stack]
-    attentions = [
-        {
-            **{role: f"{attention}{name}weight" for role, name in layout.products.items()},
-            **{
-                f"{role}_bias": f"{attention}{layout.products[role]}bias"
-                for role in config.attention_bias
-            },
-            **{ours: norm + theirs for ours, theirs in zip(NORM, layout.norm_weights, strict=True)},
-        }
-        for attention, norm in zip(layout.attentions, norms, strict=False)
-    ]
-    parts = [("kernel", "weight"), *[("bias", "bias")] * config.ff_bias]
-    products = zip(("inner", "outer"), layout.feed_forward, strict=True)
-    feed_forward = {
-        f"feed_forward/{ours}/{part}": theirs + weight
-        for ours, theirs in products
-        for part, weight in parts
+def _named_arrays(file: Arrays, name: str, layout: Layout) -> dict[str, np.ndarray]:
+    """Return the arrays of a file by CTranslate2's names."""
+    ours = {theirs: _layer_name(theirs, layout) for theirs in file.shapes}
+    outside = [theirs for theirs, new in ours.items() if new is None]
+    arrays = {new: file.read(theirs) for theirs, new in ours.items() if new is not None}
+    used = set()
+    for table, patterns in layout.tables.items():
+        matches = ([each for each in outside if re.search(pattern, each)] for pattern in patterns)
+        for theirs in next((found for found in matches if len(found) == 1), ()):
+            used.add(theirs)
+            array = file.read(theirs)
+            # PyTorch's tutorial stores a table of positions as (rows, 1, D).
+            arrays[table] = array.reshape(-1, array.shape[-1])
+            bias = theirs.removesuffix("weight") + "bias"
+            if table == OUTPUT and bias in outside:
+                used.add(bias)
+                arrays["decoder/projection/bias"] = file.read(bias)
+    missing = [table for table in (SOURCE, TARGET, OUTPUT) if table not in arrays]
+    others = [each for each in outside if each not in used and not each.endswith("mask")]
+    if missing or others:
+        got = f"no {', '.join(missing)}" if missing else "also"
+        listed = ", ".join(f"'{shorten(each)}' {file.shapes[each]}" for each in others[:5])
+        raise ValueError(
+            f"layout: expected the embeddings, positions and output of '{name}' outside of the "
+            f"layers in {file.path}, got {got} {listed}; rename them in the state_dict, or remove "
+            "what the module does not compute with."
+        )
+    _join_products(arrays, layout)
+    if layout.unbiased_norm:
+        width = arrays[SOURCE].shape[1]
+        for each in [each for each in arrays if each.endswith("/gamma")]:
+            arrays[each] = arrays[each] * np.float32(np.sqrt((width - 1) / width))
+    return arrays
+
+
+def _layer_name(name: str, layout: Layout) -> str | None:
+    """Return CTranslate2's name of an array of a stack; None: it is outside of the stacks.
+
+    Arrays of an attention still have the layout's names after the attention's.
+    """
+    weights = dict(zip(layout.norm_weights, NORM, strict=True))
+    if match := FINAL_NORM.fullmatch(name):
+        return f"{match[1]}/layer_norm/{weights.get(match[2], match[2])}"
+    if not (match := IN_LAYER.fullmatch(name)):
+        return None
+    stack, number, rest = match.groups()
+    sublayers = SUBLAYERS[stack]
+    norms = zip(layout.norms[stack], sublayers, strict=True)
+    prefixes = {theirs: f"{sublayer}/layer_norm/" for theirs, sublayer in norms}
+    prefixes |= dict(zip(layout.feed_forward, ("ffn/linear_0/", "ffn/linear_1/"), strict=True))
+    prefixes |= {
+        theirs: f"{sublayer}/"
+        for theirs, sublayer in zip(layout.attentions, sublayers[:-1], strict=False)
     }
-    last = zip(NORM, layout.norm_weights, strict=True)
-    return attentions, {
-        **feed_forward,
-        **{f"ff_residual/norm/{ours}": last_norm + theirs for ours, theirs in last},
-    }
+    for theirs, prefix in prefixes.items():
+        if rest.startswith(theirs):
+            last = rest.removeprefix(theirs)
+            last = weights.get(last, last) if theirs in layout.norms[stack] else last
+            return f"{stack}/layer_{number}/{prefix}{last}"
+    return f"{stack}/layer_{number}/{rest}"
+
+
+def _join_products(arrays: dict[str, np.ndarray], layout: Layout) -> None:
+    """Give the products of attentions the names and the rows that they have in CTranslate2."""
+    first = next(iter(layout.products))
+    ends = tuple(f"attention/{first}{part}" for part in ("weight", "bias"))
+    for name in [each for each in arrays if each.endswith(ends)]:
+        path, _, last = name.rpartition(first)
+        roles: dict[str, np.ndarray] = {}
+        for product, names in layout.products.items():
+            if (array := arrays.pop(f"{path}{product}{last}", None)) is not None:
+                roles |= zip(names, np.split(array, len(names)), strict=True)
+        numbers = ATTENTION_PRODUCTS[path.split("/")[-2]]
+        for number in set(numbers.values()):
+            parts = [roles[role] for role in roles if numbers[role] == number]
+            if parts:
+                arrays[f"{path}linear_{number}/{last}"] = np.concatenate(parts)
