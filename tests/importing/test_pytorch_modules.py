@@ -14,6 +14,7 @@ import tfk_transformer as tfk
 from tfk_transformer.apps.cli import main
 from tfk_transformer.constants import END_ID, START_ID
 from tfk_transformer.importing.pytorch_modules.module_weights import OUR_TABLE
+from tfk_transformer.tokenizers.subword_tokenizer import SubwordTokenizer
 
 torch = pytest.importorskip("torch")
 import pytorch_modules as modules  # noqa: E402 (which needs torch)
@@ -179,6 +180,34 @@ def test_command_imports_a_checkpoint(files):
     assert done.exit_code == 0, done.output
     notes = json.loads(done.stdout)["notes"]
     assert notes[0] == "special tokens: pad 1, start 2, end 3, unknown 0 (special_ids)"
+
+
+def test_sentencepiece_models_are_read(files):
+    """Their special ids are those of the module."""
+    path = files / "vocabulary.model"
+    SubwordTokenizer.train(["abcdefgh", "hgfedcba"], 13, "char").save(path)
+    translator = tfk.import_model(
+        files / "model.pt", layout="seq2seq", vocab=[path], options={"num_heads": modules.H}
+    )
+    weights = torch.load(files / "model.pt", weights_only=True)["model_state_dict"]
+    (ids,) = translator.source_tokenizer.encode(["fade"])
+    table = np.array(translator.model.named_weights["source_embedding/embeddings"])
+    (rows,) = SubwordTokenizer.load(path).encode(["fade"])
+    np.testing.assert_array_equal(table[ids], weights["encoder.tok_embedding.weight"][rows])
+
+
+def test_options_that_no_weight_states_are_noted(files):
+    translator = tfk.import_model(
+        files / "model.pt",
+        layout="seq2seq",
+        tokens="characters",
+        vocab=[files / "source.txt", files / "target.txt"],
+        options={"num_heads": modules.H},
+    )
+    assert translator.origin["notes"][1] == (
+        "the weights do not state num_heads=3, norm=post, norm_epsilon=1e-05, ff_activation=relu, "
+        "scale_embeddings=true, positions=learned, source_prefix=[1], source_end=true (options)"
+    )
 
 
 def test_vocabulary_without_special_tokens_asks_for_them(files):

@@ -139,7 +139,7 @@ def import_model(
     )
     tokenizers = map(SubwordTokenizer, (imported.source_model, imported.target_model))
     parts = ModelParts(config, imported.arrays, *tokenizers)
-    texts = [*probes, *read_examples(path if path.is_dir() else path.parent)]
+    texts = [*probes, *(read_examples(path) if path.is_dir() else ())]
     table = imported.arrays["source_embedding/embeddings"]
     notes = filter(None, (*imported.notes, check_samples(parts.source_tokenizer, table, texts)))
     if keep_texts is not None:

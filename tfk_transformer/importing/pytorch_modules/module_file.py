@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 from sentencepiece.sentencepiece_model_pb2 import ModelProto
 
+from tfk_transformer.config.setting_values import setting_text
 from tfk_transformer.importing.hugging_face.model_folder import open_pickle
 from tfk_transformer.importing.imported import Imported
 from tfk_transformer.importing.pytorch_modules.module_weights import (
@@ -26,6 +27,10 @@ SPECIAL_NAMES = {
     "end": ("</s>", "<eos>", "[SEP]", "[EOS]", "<EOS>", "<end>"),
     "unknown": ("<unk>", "[UNK]", "<UNK>"),
 }
+# The options on which results depend, and which no weight states.
+UNSTATED = (
+    "num_heads norm norm_epsilon ff_activation scale_embeddings positions source_prefix source_end"
+).split()
 
 
 class ModuleOptions(NamedTuple):
@@ -60,6 +65,7 @@ def read_module(
         _check_special_ids(ids, target.special_ids)
     vocabularies = module.vocabularies(ids, (source.rows, target.rows))
     config, weights = module.convert(vocabularies)
+    unstated = (f"{name}={setting_text(getattr(config, name))}" for name in UNSTATED)
     return Imported(
         config,
         weights,
@@ -69,9 +75,7 @@ def read_module(
         search={},
         notes=(
             f"special tokens: {', '.join(f'{name} {ids[name]}' for name in ids)} (special_ids)",
-            f"the weights do not state: {config.num_heads} heads, norm '{config.norm}', "
-            f"{config.ff_activation}, scale_embeddings {config.scale_embeddings}, source_prefix "
-            f"{config.source_prefix}",
+            f"the weights do not state {', '.join(unstated)} (options)",
         ),
     )
 
