@@ -43,6 +43,7 @@ CASES = {
         TORCHTEXT,
         {},
     ),
+    "torch, no biases": ("torch", lambda: modules.TorchModel(bias=False), {}, TORCHTEXT, {}),
     "torch, other names": (
         "torch",
         lambda: modules.TorchModel(("encoder_embedding", "decoder_embedding", "fc_out")),

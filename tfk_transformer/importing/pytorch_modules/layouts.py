@@ -29,6 +29,7 @@ ROLES = ("query", "key", "value", "output")
 SOURCE_POSITIONS, TARGET_POSITIONS = (
     f"{stack}/position_encodings/encodings" for stack in ("encoder", "decoder")
 )
+EMBEDDING = r"(?=.*emb)(?!.*pos).*\.weight$"
 TORCHTEXT_IDS = {"unknown": 0, "pad": 1, "start": 2, "end": 3}
 LAYOUTS = {
     # torch.nn.Transformer between embeddings and a projection, whose names differ: in PyTorch's
@@ -39,8 +40,8 @@ LAYOUTS = {
         feed_forward=("linear1.", "linear2."),
         norms={"encoder": ("norm1.", "norm2."), "decoder": ("norm1.", "norm2.", "norm3.")},
         tables={
-            SOURCE: (r"(src|source|enc|inp)(?!.*pos).*\.weight$", r"emb(?!.*pos).*\.weight$"),
-            TARGET: (r"(tgt|trg|target|dec)(?!.*pos).*emb.*\.weight$", r"emb(?!.*pos).*\.weight$"),
+            SOURCE: (rf"^(?=.*(src|source|enc|inp)){EMBEDDING}", rf"^{EMBEDDING}"),
+            TARGET: (rf"^(?=.*(tgt|trg|target|dec)){EMBEDDING}", rf"^{EMBEDDING}"),
             OUTPUT: (r"(generator|out|fc|proj|linear|head|classifier)[^.]*\.weight$",),
             SOURCE_POSITIONS: (r"(src|source|enc).*(pos|\bpe$)", r"(pos|\bpe$)"),
             TARGET_POSITIONS: (r"(tgt|trg|target|dec).*(pos|\bpe$)", r"(pos|\bpe$)"),

@@ -198,18 +198,13 @@ def _layout(file: Arrays, name: str) -> Layout:
     fitting = [other for other, layout in LAYOUTS.items() if _fits(file, layout)]
     if name in fitting:
         return LAYOUTS[name]
-    hint = (
-        f"; the names fit '{fitting[0]}'"
-        if fitting
-        else (
-            f"; for another layout, fill the table of Transformer.from_weights (docs/pytorch.md): "
-            f"{OUR_TABLE}"
-        )
-    )
+    hint = f"for others, fill Transformer.from_weights (docs/pytorch.md): {OUR_TABLE}"
+    if fitting:
+        hint = f"the names fit '{fitting[0]}'"
     listed = ", ".join(map(shorten, list(file.shapes)[:3]))
     raise ValueError(
         f"layout: expected one of {', '.join(LAYOUTS)} whose names are in {file.path}, got "
-        f"'{shorten(str(name))}' and names such as {listed}{hint}."
+        f"'{shorten(str(name))}' and names such as {listed}; {hint}."
     )
 
 
@@ -246,10 +241,12 @@ def _named_arrays(file: Arrays, name: str, layout: Layout) -> dict[str, np.ndarr
             "what the module does not compute with."
         )
     _join_products(arrays, layout)
-    if layout.unbiased_norm:
-        width = arrays[SOURCE].shape[1]
-        for each in [each for each in arrays if each.endswith("/gamma")]:
-            arrays[each] = arrays[each] * np.float32(np.sqrt((width - 1) / width))
+    width = arrays[SOURCE].shape[1]
+    factor = np.float32(np.sqrt((width - 1) / width) if layout.unbiased_norm else 1)
+    for norm in [each.removesuffix("gamma") for each in arrays if each.endswith("/gamma")]:
+        arrays[f"{norm}gamma"] = arrays[f"{norm}gamma"] * factor
+        # Without a beta, CTranslate2's norm would be one by the root mean square.
+        arrays.setdefault(f"{norm}beta", np.zeros(width, "float32"))
     return arrays
 
 
