@@ -199,7 +199,7 @@ def test_folder_types_are_named(tmp_path, files, problem):
     [
         ({"args": None, "cfg": {}, "optimizer_history": []}, "ct2-fairseq-converter --model_path"),
         ({"generator": {}, "opt": {"src_vocab": "v"}}, "ct2-opennmt-py-converter --model_path"),
-        ({"state_dict": {}}, "of PyTorch; convert it to a folder of transformers with the script"),
+        ({"state_dict": {}}, "--layout torch, annotated or seq2seq"),
     ],
     ids=["fairseq", "OpenNMT-py", "other"],
 )
