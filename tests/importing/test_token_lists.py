@@ -13,6 +13,7 @@ from tfk_transformer.apps.cli import main
 from tfk_transformer.importing.checking.comparison import compare_with_library
 from tfk_transformer.importing.ctranslate2_folder.binary_file import open_binary
 from tfk_transformer.importing.model_import import import_model
+from tfk_transformer.importing.token_lists import token_list_model
 from tfk_transformer.tokenizers.subword_tokenizer import SubwordTokenizer
 
 # CTranslate2's own test model: Arabic to Latin letters, character by character.
@@ -148,3 +149,30 @@ def test_command_imports_and_checks(tmp_path):
 def test_rule_is_refused_for_other_models(tmp_path):
     with pytest.raises(ValueError, match="tokens: expected none for"):
         import_model(tmp_path, tokens="characters")
+
+
+@needs_aren
+@pytest.mark.parametrize("rule", ["[a-z]{2}", r"\d"])
+def test_rule_that_does_not_give_the_tokens_is_refused(rule):
+    with pytest.raises(ValueError, match="which gives 0 of them"):
+        import_model(FOLDER, tokens=rule)
+
+
+@needs_aren
+def test_longest_tokens_are_a_rule():
+    translator = import_model(FOLDER, tokens="longest")
+    assert (
+        translator.source_tokenizer.encode([WORD])[0]
+        == import_model(FOLDER, tokens="characters").source_tokenizer.encode([WORD])[0]
+    )
+
+
+def test_word_mark_of_characters_is_a_blank():
+    model, pieces = token_list_model(["<s>", "▁", "a", "b"], "characters", ["<s>"])
+    assert pieces == ["<s>", "▁", "a", "b"]
+    assert [piece.piece for piece in model.pieces][4:] == ["▁", "a", "b"]
+
+
+def test_options_without_a_layout_are_refused(tmp_path):
+    with pytest.raises(ValueError, match="layout: expected the layout of a PyTorch module"):
+        import_model(tmp_path, options={"num_heads": 8})

@@ -113,10 +113,14 @@ def import_model(
         )
     path = model_paths.resolve_model_path(model)
     module = None
-    if layout is None:
-        model_paths.check_model_path(path)
-    else:
+    if layout is not None:
         module = ModuleOptions(layout, special_ids, options or {})
+    elif special_ids or options:
+        raise ValueError(
+            "layout: expected the layout of a PyTorch module with special_ids or options, got None."
+        )
+    else:
+        model_paths.check_model_path(path)
     languages = Languages(source_language, target_language)
     imported, origin = _read_model(path, vocab, languages, tokens, module)
     if tokens is not None:

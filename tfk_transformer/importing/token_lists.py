@@ -6,9 +6,10 @@ from pathlib import Path
 from sentencepiece.sentencepiece_model_pb2 import ModelProto
 
 from tfk_transformer.config.small_files import MAX_VOCABULARY_BYTES, read_json, read_small_file
+from tfk_transformer.config.words import shorten
 from tfk_transformer.importing.vocabulary import WORD_MARK
 from tfk_transformer.tokenizers.subword_tokenizer import SubwordTokenizer
-from tfk_transformer.tokenizers.token_vocabulary import WORDS, split_function
+from tfk_transformer.tokenizers.token_vocabulary import LONGEST, WORDS, split_function
 
 
 def read_token_list(path: Path) -> list[str]:
@@ -37,7 +38,18 @@ def token_list_model(
     The tokens that the rule does not give, such as tags, are not split off in texts.
     """
     split = split_function(rule)
-    texts = [token for token in tokens if token not in special and split(token) == [token]]
+    ordinary = [token for token in tokens if token not in special]
+    texts = [
+        token
+        for token in ordinary
+        if rule == LONGEST or split(token) == [token.replace(WORD_MARK, " ")]
+    ]
+    if 2 * len(texts) < len(ordinary):
+        raise ValueError(
+            f"tokens: expected a rule that gives the {len(ordinary):,} tokens of the vocabulary, "
+            f"such as {', '.join(map(shorten, ordinary[:3]))}, got {shorten(repr(rule))}, which "
+            f"gives {len(texts):,} of them."
+        )
     tokenizer = SubwordTokenizer.from_tokens(texts, rule)
     are_texts = frozenset(texts)
     pieces = [piece_of(token, rule) if token in are_texts else token for token in tokens]

@@ -22,7 +22,7 @@ from tfk_transformer.importing.ctranslate2_folder import argos, tokens
 from tfk_transformer.importing.ctranslate2_folder.binary_file import open_binary
 from tfk_transformer.importing.hugging_face.multilingual import MBART_25, SMALL100
 from tfk_transformer.importing.token_lists import piece_of
-from tfk_transformer.importing.vocabulary import UNKNOWN_PIECE, is_tag
+from tfk_transformer.importing.vocabulary import UNKNOWN_PIECE, WORD_MARK, is_tag
 from tfk_transformer.pipelines.translator import Translator
 from tfk_transformer.text.languages import Languages
 from tfk_transformer.text.results import Translation
@@ -186,7 +186,10 @@ def _ctranslate2_request(
         model = tokenizers[0].model.SerializeToString()
         texts_tokens = SentencePieceProcessor(model_proto=model).encode(texts, out_type=str)
     else:
-        texts_tokens = [*map(split_function(rule), texts)]
+        texts_tokens = [
+            [token if token in vocabularies[0] else token.replace(" ", WORD_MARK) for token in row]
+            for row in map(split_function(rule), texts)
+        ]
     tokenizer = translator.source_tokenizer
     unknown = values.unk_token
     known = [UNKNOWN_PIECE if token == unknown else token for token in vocabularies[0]]
