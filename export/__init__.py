@@ -2,7 +2,7 @@
 
 The package, which is installed as `tfk_transformer.export`, can be called.
 `tfk_transformer.export(fitted, out, formats=None, node_modules=None, shortlist=None,
-calibrate=None)` writes the files of a translator or a classifier.
+calibrate=None, int8_regret=0.01, int8_same=0.0)` writes the files of a translator or a classifier.
 `help(tfk_transformer.export.exporting.export)` describes the arguments.
 
 Imports all of the library except `cli`.
@@ -39,11 +39,15 @@ class _CallablePackage(ModuleType):
         node_modules: str | os.PathLike[str] | None = None,
         shortlist: str | None = None,
         calibrate: str | None = None,
+        int8_regret: float = 0.01,
+        int8_same: float = 0.0,
     ) -> Figures:
         """Write a translator or a classifier as files; see `exporting.export`."""
         from tfk_transformer.export.exporting import export  # loads TensorFlow
 
-        return export(fitted, out, formats, node_modules, shortlist, calibrate)
+        return export(
+            fitted, out, formats, node_modules, shortlist, calibrate, int8_regret, int8_same
+        )
 
 
 sys.modules[__name__].__class__ = _CallablePackage

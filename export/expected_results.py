@@ -8,7 +8,7 @@ import itertools
 import logging
 import math
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -46,8 +46,14 @@ class ExpectedResults:
     `traced` is an argument of `onnx_models.generate_graph`.
     """
 
-    def __init__(self, translator: Translator, traced: bool = False):
+    def __init__(
+        self,
+        translator: Translator,
+        traced: bool = False,
+        int8_limits: parity.Int8Limits | None = None,
+    ):
         self.translator = translator
+        self.int8_limits = int8_limits or parity.Int8Limits()
         self.traced = traced
         tokenizer = translator.source_tokenizer
         # Shared with the SavedModel, so that each function is traced only once.
@@ -86,9 +92,8 @@ class ExpectedResults:
         with without_graph_optimizer():
             self.scores = self._scores(self.runtime)
         beam_fitting = [row for row in self.fitting if row in self.beam_rows]
-        self.beam_texts = [self.texts[row] for row in beam_fitting]
-        beam_best = self.best[beam_fitting].tolist()
-        self.beam_translations: list[str] = translator.target_tokenizer.decode(beam_best)
+        # Rows whose 8-bit translations are judged: texts of random pieces have no good ones.
+        self.int8_rows = [row for row in beam_fitting if row < len(translator.probes)]
         settings = [{**greedy, "probes": len(every)}, {**beam, "probes": len(self.beam_rows)}]
         self.agreed: Figures = {"sentences": len(self.texts), "settings": settings, "ids": "equal"}
 
@@ -162,7 +167,8 @@ class ExpectedResults:
             return parity.scores_agree(model_scores, scores)
         settings = SearchSettings(**self.beam_settings)
         # Without this, a wrong token could have the score of the right one.
-        if not parity.scores_agree(self._score_hypotheses(source_ids, ids[0], settings), scores[0]):
+        sources = np.repeat(source_ids, len(ids[0]), axis=0)
+        if not parity.scores_agree(self._score_hypotheses(sources, ids[0], settings), scores[0]):
             return False
         for length in range(1, self.best.shape[1] + 1):
             # A search that ends at this length returns the hypotheses after this step.
@@ -178,13 +184,37 @@ class ExpectedResults:
     def _score_hypotheses(
         self, source_ids: np.ndarray, target_ids: np.ndarray, settings: SearchSettings
     ) -> np.ndarray:
-        """Return the model's scores (n,) of hypotheses (n, T) of a source (1, S)."""
-        sources = np.repeat(source_ids, len(target_ids), axis=0)
-        inputs = {"source_ids": sources, "target_ids": target_ids}
+        """Return the model's scores (n,) of hypotheses (n, T) of sources (n, S)."""
+        inputs = {"source_ids": source_ids, "target_ids": target_ids}
         log_probs = self.runtime.run("score_and_attend", inputs)[LOG_PROBABILITY.name]
-        lengths = np.count_nonzero(target_ids, axis=1)
-        form = PENALTY_FORMS[settings.length_penalty_form]
-        return np.asarray(log_probs) / length_penalty(lengths, settings.length_penalty, form)
+        return np.asarray(log_probs) / _penalties(target_ids, settings)
+
+    def int8_figures(self, rows: Sequence[int], ids: np.ndarray) -> Figures:
+        """Return how far 8-bit translations, ids (n, T), are from the model's, ids of these rows.
+
+        The regret is the mean loss of score under the model, per token of its own translation. It
+        is 0 for another translation that is as good. With the search's length penalty, neither
+        short nor long translations are favored.
+        """
+        settings = SearchSettings(**self.beam_settings)
+        own = self.best[rows]
+        batches = np.array_split(np.arange(len(rows)), math.ceil(len(rows) / PROBE_BATCH_SIZE) or 1)
+        with without_graph_optimizer():
+            own_scores, scores = (
+                np.concatenate(
+                    [self._score_hypotheses(self.ids[rows][b], each[b], settings) for b in batches]
+                )
+                for each in (own, ids)
+            )
+        penalties = _penalties(own, settings) / np.maximum(1, np.count_nonzero(own, axis=1))
+        decode = self.translator.target_tokenizer.decode
+        return {
+            "sentences": len(rows),
+            "regret_per_token": float(np.mean((own_scores - scores) * penalties)),
+            "same_translations": len(rows)
+            - len(parity.different_rows(own[:, np.newaxis], ids[:, np.newaxis])),
+            "bleu_with_the_model": parity.agreement(decode(own.tolist()), decode(ids.tolist())),
+        }
 
     def check_steps(self, name: str, runtime: TranslatorRuntime) -> None:
         """Compare the tokens of an artifact's decoding steps with the model's greedy search."""
@@ -225,6 +255,13 @@ class ExpectedResults:
             outputs = runtime.run("score_and_attend", inputs)
             results.append([np.asarray(outputs[name]) for name in names])
         return results
+
+
+def _penalties(target_ids: np.ndarray, settings: SearchSettings) -> np.ndarray:
+    """Return the length penalties (n,) of hypotheses (n, T)."""
+    lengths = np.maximum(1, np.count_nonzero(target_ids, axis=1))
+    form = PENALTY_FORMS[settings.length_penalty_form]
+    return np.asarray(length_penalty(lengths, settings.length_penalty, form))
 
 
 def run_search(

@@ -5,6 +5,8 @@ import errno
 import gc
 import logging
 import os
+import shutil
+import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -30,7 +32,7 @@ from tfk_transformer.export.formats import (
     keras_formats,
     load_writer,
 )
-from tfk_transformer.export.parity import Figures
+from tfk_transformer.export.parity import Figures, Int8Limits, ParityError
 from tfk_transformer.export.runtime.sessions import check_int8_version
 from tfk_transformer.export.to_web import web_files
 from tfk_transformer.export.to_web.npm_packages import find_packages
@@ -52,6 +54,8 @@ def export(
     node_modules: str | os.PathLike[str] | None = None,
     shortlist: str | None = None,
     calibrate: str | None = None,
+    int8_regret: float = 0.01,
+    int8_same: float = 0.0,
 ) -> Figures:
     """Write a translator or a classifier as files that run without this package.
 
@@ -70,10 +74,10 @@ def export(
     The formats of a classifier are "saved_model", and "onnx": `probabilities.onnx` (ids) and
     `classify.onnx` (text).
 
-    Every file is run on at least 100 probe sentences, and nothing is written unless all ids or
-    labels equal the Keras model's. There are two exceptions: int8 translations must only be close
-    to the model's, and 1 % of CTranslate2's translations may differ. A model that computes in half
-    precision is exported and compared in float32.
+    Every file is run on at least 100 probe sentences, and a format is written only if all ids or
+    labels equal the Keras model's. There are two exceptions: int8 translations must only be as good
+    as the model's, within `int8_regret`, and 1 % of CTranslate2's translations may differ. A model
+    that computes in half precision is exported and compared in float32.
 
     Args:
         fitted: the translator or classifier to export.
@@ -94,6 +98,11 @@ def export(
         calibrate: text pairs, as `datasets.load` reads them, for `fitted.calibrate`, which reads
             their validation split. Translations of `fitted` and of the files then have a
             confidence. None: the calibration that `fitted` has, if any.
+        int8_regret: the largest regret of 8-bit translations of the translator's probes: how much
+            lower their score under the model is than the score of the model's own translations, as
+            a log-probability per token of these, on average.
+        int8_same: the smallest share, 0 to 1, of 8-bit translations that equal the model's. Above
+            0, it suits tasks in which every text has one answer.
 
     Returns:
         The parity figures, which are also in `parity.json` and in the metadata of the ONNX files.
@@ -101,12 +110,15 @@ def export(
     Raises:
         ValueError: if `fitted` is neither a translator nor a classifier, a format is unknown or
             does not support the model's options, the folder exists or cannot be written, another
-            run is writing it, an npm package is missing, the text pairs cannot be read, or the disk
-            is full.
+            run is writing it, an npm package is missing, the text pairs cannot be read, 8-bit files
+            of a translator without probes are requested, or the disk is full.
         ImportError: if CTranslate2 is not installed and "ctranslate2" is requested, or TensorFlow
             Text is not installed and "saved_model" is requested.
-        ParityError: if a file's results differ from the model's.
+        ParityError: if the results of a format differ from the model's. The other formats are
+            written; then `figures` of the error are those of `parity.json`.
     """
+    limits = Int8Limits(int8_regret, int8_same)
+    limits.check()
     if isinstance(fitted, Translator):
         warn_of_license(fitted.origin)
     with lock(out):
@@ -127,7 +139,7 @@ def export(
         translator = fitted.in_float32()
         if shortlist is not None:
             translator = with_shortlist(translator, shortlist)
-        return _write(translator, Path(out), requested, traced, packages)
+        return _write(translator, Path(out), requested, traced, packages, limits)
 
 
 def _check(
@@ -162,6 +174,12 @@ def _check(
     check_packages(requested)
     for name in set(requested) & set(INT8_FORMATS):
         check_int8_version(name)
+        if not any(map(str.strip, fitted.probes)):
+            raise ValueError(
+                f"probes: expected texts like those to translate, from which {name} takes its "
+                "ranges, and on which it is compared, got a model without probes; set "
+                "translator.probes, or add --probes FILE."
+            )
     return requested, difference is not None
 
 
@@ -216,32 +234,33 @@ def _write(
     formats: Sequence[str],
     traced: bool,
     npm_packages: Path | None = None,
+    limits: Int8Limits | None = None,
 ) -> Figures:
-    """Write all formats into a new folder, and return the parity figures."""
+    """Write the formats that agree into a new folder; see `export`."""
     with _exact_float32(), _pause_gc(fitted), _new_folder(out) as folder:
         LOG.info("run the Keras model on the probe sentences")
         if isinstance(fitted, TextClassifier):
-            labels = ExpectedLabels(fitted, traced)
-            figures = labels.agreed | _write_formats(fitted, folder, formats, labels)
+            expected: ExpectedLabels | ExpectedResults = ExpectedLabels(fitted, traced)
         else:
-            expected = ExpectedResults(fitted, traced)
-            written = _write_formats(fitted, folder, formats, expected)
-            if npm_packages:
-                pages = [name for name in WEB_SOURCES if name in formats]
-                written |= web_files.write_web(
-                    fitted, folder, expected, pages, npm_packages, written
-                )
-            # 8-bit files and the folders for other libraries are compared differently, and have
-            # separate figures.
-            figures = {
-                **(expected.agreed if set(formats) & set(OWN_LAYER_FORMATS) else {}),
-                **shortlist_metadata(fitted.shortlist),
-                **calibration_metadata(fitted.calibration),
-                "sentences": len(expected.texts),
-                **written,
-            }
+            expected = ExpectedResults(fitted, traced, limits)
+        written, failed = _write_formats(fitted, folder, formats, expected, npm_packages)
+        reasons = "; ".join(dict.fromkeys(each["reason"] for each in failed.values()))
+        if not written:
+            raise ParityError(f"{reasons}; nothing was written.")
+        figures = {"sentences": len(expected.texts), **written}
+        # 8-bit files and the folders for other libraries are compared differently, and have
+        # separate figures.
+        if set(written) & set(OWN_LAYER_FORMATS):
+            figures |= expected.agreed
+        if isinstance(fitted, Translator):
+            figures |= shortlist_metadata(fitted.shortlist)
+            figures |= calibration_metadata(fitted.calibration)
+        if failed:
+            figures["failed"] = failed
         write_json(folder / file_names.PARITY_FILE, figures)
-        return figures
+    if failed:
+        raise ParityError(f"{reasons}; {out} has the other formats: {', '.join(written)}.", figures)
+    return figures
 
 
 def _write_formats(
@@ -249,19 +268,63 @@ def _write_formats(
     folder: Path,
     formats: Sequence[str],
     expected: ExpectedResults | ExpectedLabels,
-) -> Figures:
-    """Run the writer of each requested format that has one; return the figures by format."""
+    npm_packages: Path | None,
+) -> tuple[dict[str, Figures], dict[str, Figures]]:
+    """Write the requested formats; return the figures of those that agree, and of the others.
+
+    Web folders have copies of ONNX files, which stand in a temporary folder if the export does not
+    have them.
+    """
     is_classifier = isinstance(fitted, TextClassifier)
-    selected = [name for name in TRANSLATOR_FORMATS if name in formats and name not in WEB_SOURCES]
-    written = {}
-    for number, name in enumerate(selected, 1):
-        if fitted.model.count_params() > LARGE:
-            # Graphs are in reference cycles. Without a collection, the graphs of the previous
-            # format would keep their copies of the weights in memory.
-            gc.collect()
-        LOG.info("write %s (format %d of %d)", name, number, len(selected))
-        written[name] = load_writer(name, is_classifier)(fitted, folder, expected)
-    return written
+    pages = [name for name in WEB_SOURCES if name in formats]
+    sources = {web_files.SCORING, *(WEB_SOURCES[name] for name in pages)} if pages else set()
+    selected = [
+        name
+        for name in TRANSLATOR_FORMATS
+        if name in {*formats, *sources} and name not in WEB_SOURCES
+    ]
+    written: dict[str, Figures] = {}
+    failed: dict[str, Figures] = {}
+    with tempfile.TemporaryDirectory(dir=folder) as scratch:
+        folders = {name: folder if name in formats else Path(scratch) for name in selected}
+        for number, name in enumerate(selected, 1):
+            if fitted.model.count_params() > LARGE:
+                # Graphs are in reference cycles. Without a collection, the graphs of the previous
+                # format would keep their copies of the weights in memory.
+                gc.collect()
+            LOG.info("write %s (format %d of %d)", name, number, len(selected))
+            writer = load_writer(name, is_classifier)
+            with _remove_if_different(folders[name], name, failed):
+                written[name] = writer(fitted, folders[name], expected)
+        if npm_packages and isinstance(expected, ExpectedResults):
+            for name in pages:
+                parts = (WEB_SOURCES[name], web_files.SCORING)
+                if part := next((part for part in parts if part in failed), None):
+                    failed[name] = failed[part]
+                    continue
+                with _remove_if_different(folder, name, failed):
+                    written[name] = web_files.write_web(
+                        expected, folder, name, npm_packages, folders, written[parts[0]]
+                    )
+    for name in set(selected) - set(formats):
+        written.pop(name, None)
+        failed.pop(name, None)
+    return written, failed
+
+
+@contextlib.contextmanager
+def _remove_if_different(folder: Path, name: str, failed: dict[str, Figures]) -> Iterator[None]:
+    """Remove what the block wrote into a folder if the results of this format differ."""
+    before = set(folder.iterdir())
+    try:
+        yield
+        return
+    except ParityError as error:
+        LOG.info("leave out %s: %s", name, error)
+        failed[name] = {"reason": str(error), **error.figures}
+    gc.collect()  # closes the files: Windows does not remove open ones
+    for path in set(folder.iterdir()) - before:
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
 @contextlib.contextmanager

@@ -8,18 +8,18 @@ import hashlib
 import json
 import shutil
 import subprocess
-import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
+
+import numpy as np
 
 from tfk_transformer.config.setting_values import setting_text
 from tfk_transformer.constants import __version__
 from tfk_transformer.data.shortlist import shortlist_metadata
 from tfk_transformer.export import file_names, parity
 from tfk_transformer.export.expected_results import ExpectedResults
-from tfk_transformer.export.formats import RESULTS, WEB_SOURCES, load_writer
+from tfk_transformer.export.formats import RESULTS, WEB_SOURCES
 from tfk_transformer.export.parity import Figures
 from tfk_transformer.export.to_web.npm_packages import copy_packages
 from tfk_transformer.formats.lines import ANY_LINE_END
@@ -53,43 +53,23 @@ def check_web(translator: Translator) -> None:
 
 
 def write_web(
-    translator: Translator,
-    folder: Path,
     expected: ExpectedResults,
-    formats: Sequence[str],
+    folder: Path,
+    name: str,
     node_modules: Path,
-    written: Mapping[str, Figures],
-) -> dict[str, Figures]:
-    """Write web folders into the folder of an export, and return the parity figures by format.
+    folders: Mapping[str, Path],
+    figures: Figures,
+) -> Figures:
+    """Write a web folder into the folder of an export, and return its parity figures.
 
-    Web folders have copies of ONNX files. A file that the export does not have is written to a
-    temporary folder and compared. `written` are the figures of the formats that the export has.
+    It has copies of ONNX files: `folders` are the folders of these formats, and `figures` the
+    figures of the format that translates.
     """
-    onnx_formats = sorted({SCORING, *(WEB_SOURCES[name] for name in formats)})
-    with tempfile.TemporaryDirectory(dir=folder) as scratch:
-        folders = {name: folder if name in written else Path(scratch) for name in onnx_formats}
-        onnx_figures = {
-            name: written.get(name) or load_writer(name)(translator, Path(scratch), expected)
-            for name in onnx_formats
-        }
-        figures = {}
-        for name in formats:
-            onnx = WEB_SOURCES[name]
-            path = folder / RESULTS[name]
-            write_web_page(
-                translator,
-                path,
-                folders[onnx] / SEARCH_FILES[onnx],
-                folders[SCORING] / file_names.SCORE_FILE,
-                node_modules,
-                onnx_figures[onnx],
-            )
-            exact = onnx == SCORING
-            texts, translations = _translations(expected, exact)
-            settings = expected.greedy_settings if exact else expected.beam_settings
-            node_figures = check_in_node(path, texts, translations, exact, settings)
-            figures[name] = {**onnx_figures[onnx], "in_node": node_figures}
-    return figures
+    onnx = WEB_SOURCES[name]
+    path = folder / RESULTS[name]
+    search, score = folders[onnx] / SEARCH_FILES[onnx], folders[SCORING] / file_names.SCORE_FILE
+    write_web_page(expected.translator, path, search, score, node_modules, figures)
+    return {**figures, "in_node": check_in_node(path, expected, exact=onnx == SCORING)}
 
 
 def write_web_page(
@@ -172,29 +152,44 @@ def _write_offline_list(folder: Path) -> None:
     )
 
 
-def _translations(expected: ExpectedResults, exact: bool) -> tuple[list[str], list[str]]:
-    """Return the probe texts without line breaks, and their greedy or beam translations."""
-    texts, translations = expected.beam_texts, expected.beam_translations
-    if exact:
-        texts = expected.short_texts
-        ids = expected.greedy[expected.fitting].tolist()
-        translations = expected.translator.target_tokenizer.decode(ids)
-    # Node reads one text per line.
-    rows = [row for row, text in enumerate(texts) if not ANY_LINE_END.search(text)]
-    return [texts[row] for row in rows], [translations[row] for row in rows]
-
-
-def check_in_node(
-    folder: Path,
-    texts: list[str],
-    expected: list[str],
-    exact: bool,
-    search: Mapping[str, Any] = MappingProxyType({}),
-) -> Figures | None:
+def check_in_node(folder: Path, expected: ExpectedResults, exact: bool) -> Figures | None:
     """Compare the translations of a folder in Node with the model's; None without a recent Node.
 
     If `exact`, the translations must equal the model's, which are of greedy search. With 8-bit
-    weights, they must only agree as closely as the translations of the ONNX file.
+    weights, they have the limits of the translations of the ONNX file.
+    """
+    # Node reads one text per line.
+    rows = [
+        row
+        for row in (expected.fitting if exact else expected.int8_rows)
+        if not ANY_LINE_END.search(expected.texts[row])
+    ]
+    texts = [expected.texts[row] for row in rows]
+    settings = expected.greedy_settings if exact else expected.beam_settings
+    results = translate_in_node(folder, texts, settings)
+    if results is None:
+        return None
+    if exact:
+        translations = expected.translator.target_tokenizer.decode(expected.greedy[rows].tolist())
+        got = [result["text"] for result in results]
+        parity.compare_texts("web in Node", "translations", texts, translations, got)
+        return {"sentences": len(texts), "texts": "equal"}
+    ids = [result["ids"] for result in results]
+    padded = np.zeros((len(ids), max(map(len, ids), default=1)), "int32")
+    for row, tokens in zip(padded, ids, strict=True):
+        row[: len(tokens)] = tokens
+    figures = expected.int8_figures(rows, padded)
+    if not expected.int8_limits.allow(figures):
+        raise expected.int8_limits.error("web_int8 in Node", figures)
+    return figures
+
+
+def translate_in_node(
+    folder: Path, texts: Sequence[str], settings: Mapping[str, Any]
+) -> list[dict[str, Any]] | None:
+    """Translate texts without line breaks, each as one sentence and exactly as it is.
+
+    Returns the JSON objects of `translate-cli.mjs`; None without a recent Node.
     """
     node = shutil.which("node")
     if node is None:
@@ -204,25 +199,6 @@ def check_in_node(
     major = version.removeprefix("v").partition(".")[0]
     if not major.isdecimal() or int(major) < MIN_NODE_VERSION:
         return None
-    settings = {**parity.GREEDY, **search} if exact else search
-    translations = _translate_in_node(node, folder, texts, settings)
-    if exact:
-        parity.compare_texts("web in Node", "translations", texts, expected, translations)
-        return {"sentences": len(texts), "texts": "equal"}
-    agreement = parity.agreement(expected, translations)
-    if agreement < parity.AGREEMENT:
-        raise parity.ParityError(
-            f"web_int8 in Node: expected a BLEU over characters of {parity.AGREEMENT:g} with the "
-            f"model's own translations of {len(texts)} probe sentences, got {agreement:.1f}; "
-            "export with the format web. Nothing was written."
-        )
-    return {"sentences": len(texts), "bleu_with_the_model": agreement}
-
-
-def _translate_in_node(
-    node: str, folder: Path, texts: Sequence[str], settings: Mapping[str, Any]
-) -> list[str]:
-    """Translate texts without line breaks, each as one sentence and exactly as it is."""
     command = [node, str(folder / "translate-cli.mjs"), "--json", "--no-split-sentences"]
     for name, value in settings.items():
         command += [f"--{name.replace('_', '-')}", setting_text(value)]
@@ -238,4 +214,4 @@ def _translate_in_node(
             f"web: expected a folder that runs in Node, got the failure: {error}. "
             "Nothing was written."
         )
-    return [json.loads(line)["text"] for line in process.stdout.splitlines()]
+    return [json.loads(line) for line in process.stdout.splitlines()]

@@ -13,6 +13,8 @@ from number_files import PARAGRAPH, TRANSLATED_PARAGRAPH
 from tfk_transformer import __version__
 from tfk_transformer.apps.cli import main as cli
 from tfk_transformer.apps.cli.commands.export import _agreements, _run_line
+from tfk_transformer.export import model_files
+from tfk_transformer.export.to_onnx.layer_operators import weight_rounding
 from tfk_transformer.pipelines.translator import Translator
 from tfk_transformer.runtime_environment import install_line
 
@@ -269,18 +271,43 @@ def test_int8_claims_no_equal_ids(run, bundle, tmp_path):
     figures = json.loads((tmp_path / "out" / "parity.json").read_text())
     assert "ids" not in figures
     assert figures["sentences"] == 128
-    agreement = f"{figures['onnx_int8']['bleu_with_the_model']:.1f}"
+    int8 = figures["onnx_int8"]
     assert (
-        f"Checked: onnx_int8: a BLEU over characters of {agreement} with the Keras model's "
-        "translations of 128 sentences."
+        f"Checked: onnx_int8: a loss of score of {int8['regret_per_token']:.2g} per token, and the "
+        f"Keras model's translations of {int8['same_translations']} of 128 sentences."
     ) in out
 
 
 def test_export_reports_ties():
     figures = {"ids": "equal", "sentences": 128, "saved_model": {"ties": 0}, "onnx": {"ties": 1}}
+    figures["settings"] = [{"beam_size": 1, "probes": 128}, {"probes": 128}]
     assert list(_agreements(figures)) == [
         "the same ids as Keras on 128 sentences, greedy and beam 4, except 1 where rounding decides"
     ]
+
+
+def test_export_reports_the_beam_of_the_probes():
+    settings = [{"beam_size": 1, "probes": 128}, {"beam_size": 2, "probes": 128}]
+    figures = {"ids": "equal", "sentences": 128, "onnx": {"ties": 0}, "settings": settings}
+    assert list(_agreements(figures)) == [
+        "the same ids as Keras on 128 sentences, greedy and beam 2"
+    ]
+
+
+# Two exports.
+@pytest.mark.long
+def test_export_keeps_formats_that_agree(run, bundle, tmp_path, monkeypatch):
+    monkeypatch.setattr(weight_rounding, "INT8_MAX", 1)  # the weights become -1, 0 and 1
+    monkeypatch.setattr(model_files, "FLOAT_LAYERS", ((),))
+    (tmp_path / "probes.txt").write_text("seven\neighty-one\n")
+    options = ["--format", "onnx", "--format", "onnx_int8", "--probes", tmp_path / "probes.txt"]
+    status, out, error = run("export", bundle, "--out", tmp_path / "out", *options)
+    assert status == 1
+    assert "the same ids as Keras on 100 sentences" in out
+    assert "of 2 probe sentences" in error
+    assert "onnx_int8: expected a regret" in error
+    assert error.endswith("out has the other formats: onnx.\n")
+    assert not (tmp_path / "out" / "translate.int8.onnx").exists()
 
 
 # Exports a SavedModel, and opens it three times.

@@ -18,6 +18,7 @@ from onnx_nodes import all_nodes
 from random_translators import translator_of
 from tensorflow.core.protobuf import saved_model_pb2
 
+from tfk_transformer.constants import END_ID
 from tfk_transformer.export import expected_results, model_files, parity
 from tfk_transformer.export.exporting import export
 from tfk_transformer.export.inspection import inspect
@@ -28,6 +29,7 @@ from tfk_transformer.export.runtime.sessions import OnnxFile, open_session
 from tfk_transformer.export.runtime.text_session import TEXT_OPERATORS
 from tfk_transformer.export.to_onnx import onnx_models
 from tfk_transformer.export.to_onnx.conversion import IR_VERSION, OPSET
+from tfk_transformer.export.to_onnx.layer_operators import weight_rounding
 from tfk_transformer.export.to_onnx.text_operators import write_detokenizer
 from tfk_transformer.inference.runtime import are_small
 from tfk_transformer.models.language_model import LanguageModel
@@ -357,7 +359,7 @@ def test_export_of_one_format(onnx_files):
 def test_int8_files_agree_with_model(small, tmp_path):
     figures = export(small, tmp_path / "out", ["onnx_int8"])
     int8 = figures["onnx_int8"]
-    assert int8["bleu_with_the_model"] >= parity.AGREEMENT
+    assert abs(int8["regret_per_token"]) <= 0.01
     assert int8["kept_float32"] == []
     assert int8["sentences"] == FEW
     opened = OnnxTranslator(tmp_path / "out" / "translate.int8.onnx")
@@ -370,20 +372,97 @@ def test_int8_files_agree_with_model(small, tmp_path):
     )
     bleu = parity.agreement(expected, actual)
     assert bleu == pytest.approx(int8["bleu_with_the_model"])
+    same = sum(a == b for a, b in zip(expected, actual, strict=True))
+    assert same == int8["same_translations"]
 
 
-def test_disagreeing_int8_is_refused(small, tmp_path, monkeypatch):
-    monkeypatch.setattr(parity, "AGREEMENT", 101.0)  # more than any file can have
-    monkeypatch.setattr(model_files, "FLOAT_LAYERS", ((), ("output/",)))
-    with pytest.raises(
-        parity.ParityError,
-        match=(
-            "ONNX int8: expected a BLEU over characters of 101 with the model's own "
-            "translations .* got at most [0-9.]+, "
-        ),
-    ):
+@pytest.fixture
+def coarse(monkeypatch):
+    """Round the weights of 8-bit files to -1, 0 and 1, so that translations differ."""
+    monkeypatch.setattr(model_files, "FLOAT_LAYERS", ((),))
+    monkeypatch.setattr(weight_rounding, "INT8_MAX", 1)
+
+
+def test_int8_with_regret_is_not_written(small, tmp_path, coarse):
+    message = (
+        r"^onnx_int8: expected a regret \(loss of score under the model\) of at most 0.01 per "
+        "token, got [0-9.]+, with the model's translation of [0-9]+ of 12 probe sentences; .*; "
+        "nothing was written.$"
+    )
+    with pytest.raises(parity.ParityError, match=message) as caught:
         export(small, tmp_path / "out", ["onnx_int8"])
-    assert not (tmp_path / "out").exists()
+    assert caught.value.figures == {}
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_other_formats_are_written_if_int8_has_regret(small, tmp_path, coarse):
+    out = tmp_path / "out"
+    with pytest.raises(
+        parity.ParityError, match=r"; .*out has the other formats: onnx\.$"
+    ) as caught:
+        export(small, out, ["onnx_int8", "onnx"])
+    names = ["generate.onnx", "parity.json", "score.onnx", "translate.onnx"]
+    assert sorted(path.name for path in out.iterdir()) == names
+    figures = json.loads((out / "parity.json").read_text())
+    assert figures == caught.value.figures
+    assert figures["ids"] == "equal"
+    assert "onnx_int8" not in figures
+    assert figures["failed"]["onnx_int8"]["regret_per_token"] > 0.01
+    assert "expected a regret" in figures["failed"]["onnx_int8"]["reason"]
+
+
+def test_int8_limits_can_be_relaxed(small, tmp_path, coarse):
+    figures = export(small, tmp_path / "out", ["onnx_int8"], int8_regret=1000)
+    assert figures["onnx_int8"]["regret_per_token"] > 0.01
+
+
+def test_int8_of_one_answer_must_be_the_same(small, tmp_path, coarse):
+    message = "at least 100.0% of the translations the model's, got "
+    with pytest.raises(parity.ParityError, match=message):
+        export(small, tmp_path / "out", ["onnx_int8"], int8_regret=1000, int8_same=1)
+
+
+@pytest.mark.parametrize(
+    ("limits", "message"),
+    [
+        ({"int8_regret": -0.1}, "^int8_regret: expected a number from 0, got -0.1.$"),
+        ({"int8_same": float("nan")}, "^int8_same: expected a number from 0 to 1, got nan.$"),
+    ],
+)
+def test_bad_int8_limits_are_refused(small, tmp_path, limits, message):
+    with pytest.raises(ValueError, match=message):
+        export(small, tmp_path / "out", ["onnx"], **limits)
+
+
+def test_int8_without_probes_is_refused(small, tmp_path):
+    without = Translator(small.model, small.source_tokenizer)
+    message = "^probes: expected texts like those to translate, .* got a model without probes; set "
+    with pytest.raises(ValueError, match=message):
+        export(without, tmp_path / "out", ["onnx", "onnx_int8"])
+
+
+def test_regret_is_loss_of_score_per_token(small):
+    """Computed by hand: the default search divides by ((5 + length) / 6) ** 0.6."""
+    expected = expected_results.ExpectedResults(small)
+    rows = expected.int8_rows[:3]
+    own = expected.best[rows]
+    other = own.copy()
+    other[0] = 0
+    other[0, :2] = own[0, 0], END_ID
+    log_probs = [
+        expected.runtime.run(
+            "score_and_attend", {"source_ids": expected.ids[rows[:1]], "target_ids": ids[:1]}
+        )["log_probability"].numpy()[0]
+        for ids in (own, other)
+    ]
+    length = np.count_nonzero(own[0])
+    loss = log_probs[0] - log_probs[1] * ((5 + length) / (5 + 2)) ** 0.6
+    figures = expected.int8_figures(rows, other)
+    assert figures["regret_per_token"] == pytest.approx(loss / length / 3, rel=1e-4)
+    assert figures["same_translations"] == 2
+    same = expected.int8_figures(rows, own)
+    assert same["regret_per_token"] == 0
+    assert same["same_translations"] == 3
 
 
 # An export each. pipelines/test_text_classifier.py exports a classifier in the short tests.

@@ -9,10 +9,12 @@ from web_needs import NODE_MODULES, SCRIPTS, needs, needs_node
 
 from tfk_transformer.config.search_settings import SETTING_DTYPES, setting_rules
 from tfk_transformer.export import parity
+from tfk_transformer.export.expected_results import ExpectedResults
 from tfk_transformer.export.exporting import export
 from tfk_transformer.export.inspection import inspect
 from tfk_transformer.export.runtime.opening import load
 from tfk_transformer.export.to_web import npm_packages, web_files
+from tfk_transformer.pipelines.translator import Translator
 
 
 def test_folders_hold_all_they_import(export_of_web):
@@ -84,10 +86,10 @@ def test_web_figures_have_agreement(export_of_web):
     assert json.loads((path / "parity.json").read_text()) == figures
     assert figures["ids"] == "equal"
     assert figures["web"]["largest_score_difference"] < 1e-3
-    assert figures["web_int8"]["bleu_with_the_model"] >= parity.AGREEMENT
+    assert abs(figures["web_int8"]["regret_per_token"]) <= 0.01
     if shutil.which("node"):
         assert figures["web"]["in_node"] == {"sentences": figures["sentences"], "texts": "equal"}
-        assert figures["web_int8"]["in_node"]["bleu_with_the_model"] >= parity.AGREEMENT
+        assert abs(figures["web_int8"]["in_node"]["regret_per_token"]) <= 0.01
 
 
 @needs(*npm_packages.VERSIONS)
@@ -143,26 +145,31 @@ def test_find_packages_takes_a_folder():
 
 
 @needs_node()
-def test_differing_folder_is_refused(export_of_web, tmp_path):
+def test_differing_folder_is_refused(export_of_web, translator, tmp_path, monkeypatch):
     folder = shutil.copytree(export_of_web[0] / "web", tmp_path / "web")
-    texts, translations = ["seven", "eighty"], ["sieben", "achtzig"]
-    assert web_files.check_in_node(folder, texts, translations, exact=True) == {
+    monkeypatch.setattr(parity, "PROBES", 2)
+    probes = ["seven", "eighty"]
+    expected = ExpectedResults(
+        Translator(translator.model, translator.source_tokenizer, probes=probes)
+    )
+    assert web_files.check_in_node(folder, expected, exact=True) == {
         "sentences": 2,
         "texts": "equal",
     }
+    assert web_files.check_in_node(folder, expected, exact=False)["same_translations"] == 2
+    expected.greedy = expected.greedy[::-1]
     message = (
-        "^web in Node: expected the model's translations, got 1 of 2 that differ, for "
-        "example 'achtzig' instead of 'acht' for 'eighty'"
+        "^web in Node: expected the model's translations, got 2 of 2 that differ, for "
+        "example 'sieben' instead of 'achtzig' for 'seven'"
     )
     with pytest.raises(parity.ParityError, match=message):
-        web_files.check_in_node(folder, texts, ["sieben", "acht"], exact=True)
+        web_files.check_in_node(folder, expected, exact=True)
+    expected.best = expected.best[::-1]
+    expected.int8_limits = parity.Int8Limits(same=0.5)
     with pytest.raises(
-        parity.ParityError,
-        match=(
-            "^web_int8 in Node: expected a BLEU over characters of 90 .* of 2 probe sentences, got "
-        ),
+        parity.ParityError, match="^web_int8 in Node: expected a regret .* of 0 of 2 probe sent"
     ):
-        web_files.check_in_node(folder, texts, translations[::-1], exact=False)
+        web_files.check_in_node(folder, expected, exact=False)
     (folder / "runtime" / "sentencepiece.mjs").unlink()
     with pytest.raises(
         ValueError,
@@ -171,4 +178,4 @@ def test_differing_folder_is_refused(export_of_web, tmp_path):
             "find module .*sentencepiece.mjs"
         ),
     ):
-        web_files.check_in_node(folder, texts, translations, exact=True)
+        web_files.check_in_node(folder, expected, exact=True)

@@ -1,6 +1,7 @@
 """`tfk-transformer export`."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from operator import itemgetter
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,6 +12,7 @@ from tfk_transformer.apps.cli import arguments
 from tfk_transformer.apps.cli.arguments import DEFAULT_BEAM, OUTPUT, option
 from tfk_transformer.apps.cli.terminal import command_line, new_folder, plain_warnings, print_report
 from tfk_transformer.atomic_write import check_new
+from tfk_transformer.config.small_files import read_small_text
 from tfk_transformer.config.words import unknown_names
 from tfk_transformer.export import file_names, formats
 from tfk_transformer.pipelines.licenses import LicenseWarning
@@ -60,6 +62,7 @@ PURPOSES = {
     file_names.WEB_INT8_FOLDER: "the same page; smaller and faster, with 8-bit weights",
     file_names.PARITY_FILE: "how closely the files agree with the Keras model",
 }
+INT8_FIGURES = ("regret_per_token", "same_translations", "sentences")
 RUNNABLE = (  # files for `translate` or `classify`, in order of preference
     file_names.TRANSLATE_FILE,
     file_names.TRANSLATE_INT8_FILE,
@@ -75,6 +78,9 @@ def export_command(
     node_modules: Annotated[Path | None, option(OUTPUT, metavar="DIR")] = None,
     shortlist: Annotated[str | None, option(OUTPUT, metavar="SPEC")] = None,
     calibrate: Annotated[str | None, option(OUTPUT, metavar="SPEC")] = None,
+    probes: Annotated[Path | None, option(OUTPUT, metavar="FILE")] = None,
+    int8_regret: Annotated[float, option(OUTPUT, metavar="X")] = 0.01,
+    int8_same: Annotated[float, option(OUTPUT, metavar="SHARE")] = 0.0,
     serving: Annotated[Path | None, option(SERVING, metavar="MODELS")] = None,
     name: Annotated[str | None, option(SERVING, metavar="NAME")] = None,
     version: Annotated[int | None, option(SERVING, metavar="N")] = None,
@@ -83,8 +89,8 @@ def export_command(
     quiet: arguments.Quiet = False,
     verbose: arguments.Verbose = False,
 ) -> None:
-    """Export a bundle to SavedModel, ONNX and other formats. Nothing is written unless every file
-    agrees with the Keras model.
+    """Export a bundle to SavedModel, ONNX and other formats. A format is written only if its files
+    agree with the Keras model. Exit status 1 if one does not; the others are written.
 
     Args:
         bundle: The folder that `train` or `import` wrote.
@@ -99,6 +105,12 @@ def export_command(
         calibrate: Text pairs (docs/data.md) whose validation split the model has not seen in
             training. Translations then have a confidence from 0 to 1, in `translate --json`, the
             server and the page (docs/running.md).
+        probes: A UTF-8 file of source texts, one per line, instead of the bundle's. The exported
+            files are compared with the model on these texts, and 8-bit files need some.
+        int8_regret: The largest mean loss of score, per token, of 8-bit translations of the probes
+            (docs/exports.md).
+        int8_same: The smallest share, 0 to 1, of 8-bit translations that equal the model's, for
+            tasks in which every text has one answer.
         serving: The model folder of TensorFlow Serving, created if it does not exist. The
             SavedModel is also written to MODELS/NAME/VERSION and registered in
             MODELS/models.config.
@@ -107,6 +119,7 @@ def export_command(
         mounted: The path of MODELS on the server. Default: /models.
     """
     arguments.check_bundle(bundle)
+    arguments.check_input_files(probes=probes)
     if unknown := sorted(set(format or ()) - set(formats.TRANSLATOR_FORMATS)):
         raise ValueError(unknown_names("formats", unknown, formats.TRANSLATOR_FORMATS))
     # All arguments are checked before TensorFlow is loaded, which takes seconds.
@@ -125,13 +138,24 @@ def export_command(
     _check_serving(serving, name, version, mounted, format, shortlist)
     with plain_warnings(LicenseWarning), new_folder(out, quiet, verbose) as begin:
         from tfk_transformer.export.exporting import export
+        from tfk_transformer.export.parity import ParityError
         from tfk_transformer.export.runtime.opening import open_bundle
 
         begin(f"open {bundle}")
         fitted = open_bundle(bundle)
-        figures = export(fitted, out, format, node_modules, shortlist, calibrate)
+        if probes is not None:
+            fitted.probes = read_small_text(probes).splitlines()
+        failure = None
+        try:
+            figures = export(
+                fitted, out, format, node_modules, shortlist, calibrate, int8_regret, int8_same
+            )
+        except ParityError as error:
+            if not error.figures:  # nothing was written
+                raise
+            failure, figures = error, error.figures
         added = None
-        if serving is not None and name is not None:
+        if serving is not None and name is not None and file_names.SAVED_MODEL_FOLDER in figures:
             from tfk_transformer.export.to_saved_model.serving import MOUNTED, write_serving
 
             begin(f"add the SavedModel to {serving}")
@@ -145,6 +169,8 @@ def export_command(
         "serving": added and str(added),
     }
     print_report(report, _lines(report), json_output)
+    if failure:
+        raise failure
 
 
 def _describe(path: Path) -> dict[str, Any]:
@@ -205,18 +231,19 @@ def _lines(report: Mapping[str, Any]) -> Iterator[str]:
 def _agreements(figures: Mapping[str, Any]) -> Iterator[str]:
     """Yield what was compared with the Keras model, and its result."""
     if "ids" in figures:
+        beam = figures["settings"][-1].get("beam_size", DEFAULT_BEAM)
         ties = max(part.get("ties", 0) for part in figures.values() if isinstance(part, dict))
         yield (
             f"the same ids as Keras on {figures['sentences']} sentences, greedy and beam "
-            f"{DEFAULT_BEAM}{f', except {ties} where rounding decides' if ties else ''}"
+            f"{beam}{f', except {ties} where rounding decides' if ties else ''}"
         )
     if "labels" in figures:
         yield f"the same labels as Keras on {figures['sentences']} texts"
     for name in (name for name in formats.INT8_FORMATS if name in figures):
-        bleu, count = figures[name]["bleu_with_the_model"], figures[name]["sentences"]
+        regret, same, count = itemgetter(*INT8_FIGURES)(figures[name])
         yield (
-            f"{name}: a BLEU over characters of {bleu:.1f} with the Keras model's translations of "
-            f"{count} sentences"
+            f"{name}: a loss of score of {regret:.2g} per token, and the Keras model's "
+            f"translations of {same} of {count} sentences"
         )
     if engine := figures.get("ctranslate2"):
         same = ", ".join(
