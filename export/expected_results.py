@@ -93,7 +93,8 @@ class ExpectedResults:
             self.scores = self._scores(self.runtime)
         beam_fitting = [row for row in self.fitting if row in self.beam_rows]
         # Rows whose 8-bit translations are judged: texts of random pieces have no good ones.
-        self.int8_rows = [row for row in beam_fitting if row < len(translator.probes)]
+        own = [row for row in beam_fitting if row < len(translator.probes)]
+        self.int8_rows = own or beam_fitting
         settings = [{**greedy, "probes": len(every)}, {**beam, "probes": len(self.beam_rows)}]
         self.agreed: Figures = {"sentences": len(self.texts), "settings": settings, "ids": "equal"}
 

@@ -117,8 +117,11 @@ def export(
         ParityError: if the results of a format differ from the model's. The other formats are
             written; then `figures` of the error are those of `parity.json`.
     """
-    limits = Int8Limits(int8_regret, int8_same)
-    limits.check()
+    if not (int8_regret >= 0 and 0 <= int8_same <= 1):
+        raise ValueError(
+            "int8_regret and int8_same: expected a number from 0, and one from 0 to 1, got "
+            f"{int8_regret} and {int8_same}."
+        )
     if isinstance(fitted, Translator):
         warn_of_license(fitted.origin)
     with lock(out):
@@ -139,6 +142,7 @@ def export(
         translator = fitted.in_float32()
         if shortlist is not None:
             translator = with_shortlist(translator, shortlist)
+        limits = Int8Limits(int8_regret, int8_same)
         return _write(translator, Path(out), requested, traced, packages, limits)
 
 
@@ -298,13 +302,14 @@ def _write_formats(
                 written[name] = writer(fitted, folders[name], expected)
         if npm_packages and isinstance(expected, ExpectedResults):
             for name in pages:
-                parts = (WEB_SOURCES[name], web_files.SCORING)
-                if part := next((part for part in parts if part in failed), None):
-                    failed[name] = failed[part]
-                    continue
+                source = WEB_SOURCES[name]
                 with _remove_if_different(folder, name, failed):
+                    if missing := next(
+                        (s for s in (source, web_files.SCORING) if s in failed), None
+                    ):
+                        raise ParityError(failed[missing]["reason"])
                     written[name] = web_files.write_web(
-                        expected, folder, name, npm_packages, folders, written[parts[0]]
+                        expected, folder, name, npm_packages, folders, written[source]
                     )
     for name in set(selected) - set(formats):
         written.pop(name, None)

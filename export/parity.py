@@ -1,6 +1,5 @@
 """Compare an artifact's results on probe sentences with the Keras model's."""
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
@@ -39,7 +38,7 @@ class ParityError(ValueError):
 
 
 class Int8Limits(NamedTuple):
-    """The limits of the differences of 8-bit translations; `exporting.export` describes them.
+    """The limits of `exporting.export` for 8-bit translations.
 
     Translations of captions with weights of 5 bits have a regret of 0.01 and the BLEU of float32;
     with weights of 4 bits, the regret is 0.04, and BLEU 1.3 lower.
@@ -48,31 +47,18 @@ class Int8Limits(NamedTuple):
     regret: float = 0.01  # also the default of `export`, its package and its command
     same: float = 0.0
 
-    def check(self) -> None:
-        """Refuse limits that are not numbers in their ranges."""
-        for name, value, most in (("regret", self.regret, math.inf), ("same", self.same, 1.0)):
-            if not 0 <= value <= most:
-                raise ValueError(
-                    f"int8_{name}: expected a number from 0{f' to {most:g}' if most == 1 else ''}, "
-                    f"got {value}."
-                )
-
-    def allow(self, figures: Figures) -> bool:
-        """Return whether figures of `ExpectedResults.int8_figures` are within the limits."""
-        is_same_enough = figures["same_translations"] >= self.same * figures["sentences"]
-        return is_same_enough and figures["regret_per_token"] <= self.regret
-
-    def error(self, name: str, figures: Figures) -> ParityError:
-        """Return the error for the figures of a format."""
-        same = (
-            f", and at least {self.same:.1%} of the translations the model's" if self.same else ""
-        )
+    def error(self, name: str, figures: Figures) -> ParityError | None:
+        """Return the error for `ExpectedResults.int8_figures` of a format, if they exceed these."""
+        regret, same = figures["regret_per_token"], figures["same_translations"]
+        count = figures["sentences"]
+        if regret <= self.regret and same >= self.same * count:
+            return None
+        least = f", and at least {self.same:.1%} of the translations the model's" * (self.same > 0)
         return ParityError(
             f"{name}: expected a regret (loss of score under the model) of at most {self.regret:g} "
-            f"per token{same}, got {figures['regret_per_token']:.3g}, with the model's translation "
-            f"of {figures['same_translations']} of {figures['sentences']} probe sentences; export "
-            "with probes like your texts, without this format, or with other limits (int8_regret, "
-            "int8_same)",
+            f"per token{least}, got {regret:.3g}, with the model's translation of {same} of "
+            f"{count} probe sentences; export with probes like your texts, without this format, or "
+            "with other limits (int8_regret, int8_same)",
             figures,
         )
 

@@ -55,7 +55,7 @@ def translate_graph(generate: ir.Model, translator: Translator) -> ir.Model:
     # The prefix becomes a text, too. It is empty by default.
     prefix = _declare(Value(), signatures.PREFIX)
     graph.initializers.pop(graph.inputs[1].name)
-    prefix_ids = text_operators.write_tokenizer(op, prefix, translator.target_tokenizer.model)
+    prefix_ids = text_operators.write_tokenizer(op, prefix, translator.target_tokenizer.graph_model)
     ir.convenience.replace_all_uses_with(graph.inputs[1], prefix_ids)
     graph.inputs[1] = prefix
     _set_default(graph, prefix, ir.StringTensor([b""], shape=ir.Shape([1])))
@@ -178,7 +178,7 @@ def tokenizer_graph(tokenizer: SubwordTokenizer) -> ir.Model:
     text = _declare(Value(), signatures.TEXT)
     opsets = {"": OPSET, TEXT_OPERATORS: 1}
     graph = ir.Graph([text], [], nodes=[], opset_imports=opsets, name="tokenize")
-    ids = text_operators.write_tokenizer(tape.Tape(graph), text, tokenizer.model)
+    ids = text_operators.write_tokenizer(tape.Tape(graph), text, tokenizer.graph_model)
     graph.outputs.append(_declare(ids, signatures.SOURCE_IDS))
     model = ir.Model(graph, ir_version=IR_VERSION)
     _add_characters(model, tokenizer)
@@ -241,7 +241,7 @@ def _add_tokenizer(
     graph.name = name
     op = tape.Tape(graph)
     text = _declare(Value(), signatures.TEXT)
-    source_ids = text_operators.write_tokenizer(op, text, tokenizer.model)
+    source_ids = text_operators.write_tokenizer(op, text, tokenizer.graph_model)
     _add_characters(model, tokenizer)
     ir.convenience.replace_all_uses_with(graph.inputs[0], source_ids)
     graph.inputs[0] = text

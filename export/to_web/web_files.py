@@ -179,8 +179,8 @@ def check_in_node(folder: Path, expected: ExpectedResults, exact: bool) -> Figur
     for row, tokens in zip(padded, ids, strict=True):
         row[: len(tokens)] = tokens
     figures = expected.int8_figures(rows, padded)
-    if not expected.int8_limits.allow(figures):
-        raise expected.int8_limits.error("web_int8 in Node", figures)
+    if error := expected.int8_limits.error("web_int8 in Node", figures):
+        raise error
     return figures
 
 

@@ -422,14 +422,9 @@ def test_int8_of_one_answer_must_be_the_same(small, tmp_path, coarse):
         export(small, tmp_path / "out", ["onnx_int8"], int8_regret=1000, int8_same=1)
 
 
-@pytest.mark.parametrize(
-    ("limits", "message"),
-    [
-        ({"int8_regret": -0.1}, "^int8_regret: expected a number from 0, got -0.1.$"),
-        ({"int8_same": float("nan")}, "^int8_same: expected a number from 0 to 1, got nan.$"),
-    ],
-)
-def test_bad_int8_limits_are_refused(small, tmp_path, limits, message):
+@pytest.mark.parametrize("limits", [{"int8_regret": -0.1}, {"int8_same": float("nan")}])
+def test_bad_int8_limits_are_refused(small, tmp_path, limits):
+    message = "^int8_regret and int8_same: expected a number from 0, and one from 0 to 1, got "
     with pytest.raises(ValueError, match=message):
         export(small, tmp_path / "out", ["onnx"], **limits)
 

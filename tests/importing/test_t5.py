@@ -204,8 +204,14 @@ def test_other_tokenizer_json_is_refused(folders, tmp_path):
     values = json.loads(path.read_text())
     pre_tokenizer = values["pre_tokenizer"]
     for changes, message in (
-        ({"pre_tokenizer": {"type": "ByteLevel"}}, r"pre-tokenizers ByteLevel; copy spiece.model"),
-        ({"pre_tokenizer": pre_tokenizer, "model": {"type": "BPE"}}, "the model BPE"),
+        (
+            {"pre_tokenizer": {"type": "ByteLevel"}},
+            "got the part ByteLevel; copy spiece.model",
+        ),
+        (
+            {"pre_tokenizer": pre_tokenizer, "model": {"type": "BPE"}},
+            "got no unk_token; copy spiece.model",
+        ),
         ({"model": {"type": "Unigram", "unk_id": 9**9, "vocab": []}}, "got IndexError"),
     ):
         values |= changes

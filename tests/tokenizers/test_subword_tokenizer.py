@@ -104,6 +104,25 @@ def test_graph_encode_matches_encode(tokenizer):
     np.testing.assert_array_equal(actual, expected)
 
 
+def test_graph_of_model_without_normalization_prints_nothing(capfd):
+    model = io.BytesIO()
+    special = {"pad_id": 0, "bos_id": 1, "eos_id": 2, "unk_id": 3, "minloglevel": 2}
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(TEXTS),
+        model_writer=model,
+        vocab_size=80,
+        normalization_rule_name="identity",
+        **special,
+    )
+    tokenizer = SubwordTokenizer(model.getvalue())
+    texts = ["Der Bär ½ ﬁ", "Ａ\tb\u3000c", "\ufdd1"]
+    rows = [[*ids, 2] for ids in tokenizer.encode(texts)]
+    capfd.readouterr()
+    actual = in_graph(tokenizer.graph_encode, tf.constant(texts))
+    assert capfd.readouterr().err == ""
+    assert [[token for token in row if token] for row in actual.tolist()] == rows
+
+
 def test_decode_ends_at_special_id(tokenizer):
     first, second = tokenizer.encode(["Der Bär", "am Tisch."])
     length = len(first) + len(second) + 3

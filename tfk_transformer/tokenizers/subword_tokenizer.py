@@ -35,6 +35,11 @@ MAX_LINE_FEEDS = 2**22  # a piece has two bytes of this value, the tags of its f
 # Below this, normalization rules map characters that have no compatibility decomposition.
 FIRST_IDEOGRAPH = 0x3000
 UNASSIGNED = ("Cn", "Co", "Cs")
+# Rules of normalization that change nothing: the bytes of a trie, which are its root and zeros, so
+# that no character is found in it, and the replacements of characters.
+NO_NORMALIZATION = b"".join(
+    ((1024).to_bytes(4, "little"), (1 << 10).to_bytes(4, "little"), bytes(1020), b"\0")
+)
 
 
 def _parts(text: str) -> list[str]:
@@ -262,6 +267,21 @@ class SubwordTokenizer:
 
         return ModelProto.FromString(self.model).trainer_spec
 
+    @functools.cached_property
+    def graph_model(self) -> bytes:
+        """The model for graphs.
+
+        TensorFlow Text and onnxruntime-extensions print a line whenever they load a model that has
+        no rules of normalization. Here, such a model has rules, which change nothing.
+        """
+        from sentencepiece.sentencepiece_model_pb2 import ModelProto
+
+        proto = ModelProto.FromString(self.model)
+        if proto.normalizer_spec.precompiled_charsmap:
+            return self.model
+        proto.normalizer_spec.precompiled_charsmap = NO_NORMALIZATION
+        return bytes(proto.SerializeToString())
+
     @property
     def byte_fallback(self) -> bool:
         """Whether characters that are in no piece are encoded as bytes."""
@@ -430,7 +450,7 @@ class SubwordTokenizer:
         # tokenizer would decode with the source's model.
         name = f"sentencepiece_{hashlib.sha256(self.model).hexdigest()[:16]}"
         return tensorflow_text.SentencepieceTokenizer(
-            self.model, out_type=tf.int32, add_eos=True, name=name
+            self.graph_model, out_type=tf.int32, add_eos=True, name=name
         )
 
 

@@ -15,6 +15,10 @@ from tfk_transformer.config.model_options import TransformerConfig
 from tfk_transformer.config.small_files import MAX_VOCABULARY_BYTES
 from tfk_transformer.config.words import shorten
 from tfk_transformer.importing.hugging_face import bart, model_folder
+from tfk_transformer.importing.hugging_face.tokenizer_json import (
+    TOKENIZER_JSON,
+    read_tokenizer_json,
+)
 from tfk_transformer.importing.imported import Imported, check_languages
 from tfk_transformer.importing.vocabulary import (
     END_PIECE,
@@ -33,9 +37,10 @@ from tfk_transformer.text.languages import Languages
 Tokens: TypeAlias = tuple[dict[str, int], dict[str, int], ModelProto]
 
 SENTENCEPIECE_FILE = "sentencepiece.bpe.model"
-FAST_TOKENIZER_FILE = "tokenizer.json"
 START_PIECE = "<s>"
 FAIRSEQ_SPECIALS = (START_PIECE, PAD_PIECE, END_PIECE, UNKNOWN_PIECE)  # rows 0 to 3 in fairseq
+MASK_PIECE = "<mask>"
+CURE = f"copy {SENTENCEPIECE_FILE} of the original model into the folder"
 VOCABULARY = "vocab.json"
 # Languages by `language_codes` of tokenizer_config.json. Their tokens follow the pieces of
 # vocab.json in this order.
@@ -151,8 +156,11 @@ def read_m2m100(folder: Path, values: Mapping[str, Any], languages: Languages) -
     hf_config = M2M100Config(**values)
     # M2M100 and SMaLL-100 have vocab.json, and NLLB has tokenizer.json.
     is_m2m100 = (folder / VOCABULARY).is_file()
+    family = _m2m100_family(folder, values, is_m2m100)
+    if not is_m2m100 and (tokens := _tokens_of_json(folder)):
+        return _import_pair(folder, values, languages, hf_config, tokens, family)
     path = folder / SENTENCEPIECE_FILE
-    required = [path.name, VOCABULARY if is_m2m100 else FAST_TOKENIZER_FILE]
+    required = [path.name, VOCABULARY if is_m2m100 else TOKENIZER_JSON]
     model_folder.check_model_files(folder, required)
     model = read_sentencepiece(path)
     if is_m2m100:
@@ -169,21 +177,23 @@ def read_m2m100(folder: Path, values: Mapping[str, Any], languages: Languages) -
     else:
         rows = _added_languages(folder)
         pieces = {**_fairseq_pieces(model, path), **rows}
-    family = _m2m100_family(folder, values, is_m2m100)
     return _import_pair(folder, values, languages, hf_config, (pieces, rows, model), family)
 
 
 def read_mbart(folder: Path, values: Mapping[str, Any], languages: Languages) -> Imported:
     """Read a folder of mBART-50, or of mBART-25, whose languages stand in other places."""
     path = folder / SENTENCEPIECE_FILE
-    model_folder.check_model_files(folder, [path.name])
+    tokens = _tokens_of_json(folder)
+    if tokens is None:
+        model_folder.check_model_files(folder, [path.name])
+        model = read_sentencepiece(path)
+        pieces = _fairseq_pieces(model, path)
     tokenizer = model_folder.read_optional_json(folder / model_folder.TOKENIZER_CONFIG)
     tokenizer_class = {**values, **tokenizer}.get("tokenizer_class")
-    model = read_sentencepiece(path)
-    pieces = _fairseq_pieces(model, path)
     if tokenizer_class is None:
         rows = values.get("vocab_size")
-        is_larger = type(rows) is int and rows >= len(pieces) + len(MBART_LANGUAGES)
+        text_rows = len(tokens[0]) - len(tokens[1]) if tokens else len(pieces)
+        is_larger = type(rows) is int and rows >= text_rows + len(MBART_LANGUAGES)
         tokenizer_class = "MBart50Tokenizer" if is_larger else "MBartTokenizer"
     if str(tokenizer_class) not in MBART_TOKENIZERS:
         raise ValueError(
@@ -192,16 +202,17 @@ def read_mbart(folder: Path, values: Mapping[str, Any], languages: Languages) ->
             "in other places."
         )
     family = MBART_TOKENIZERS[str(tokenizer_class)]
-    if (folder / FAST_TOKENIZER_FILE).is_file():
-        rows = _added_languages(folder)
-    else:
-        codes = MBART_LANGUAGES[:25] if family == MBART_25 else MBART_LANGUAGES
-        rows = {code: len(pieces) + i for i, code in enumerate(codes)}
+    if tokens is None:
+        if (folder / TOKENIZER_JSON).is_file():
+            language_rows = _added_languages(folder)
+        else:
+            codes = MBART_LANGUAGES[:25] if family == MBART_25 else MBART_LANGUAGES
+            language_rows = {code: len(pieces) + i for i, code in enumerate(codes)}
+        tokens = ({**pieces, **language_rows}, language_rows, model)
     checked = dict(values)
     if family == MBART_25:
         # The decoder starts with the target language, whatever the folder's own pair is.
         checked["decoder_start_token_id"] = values.get("eos_token_id")
-    tokens = ({**pieces, **rows}, rows, model)
     return _import_pair(folder, values, languages, MBartConfig(**checked), tokens, family)
 
 
@@ -286,15 +297,34 @@ def _fairseq_pieces(model: ModelProto, path: Path) -> dict[str, int]:
     return {name: row for row, name in enumerate([*FAIRSEQ_SPECIALS, *names[3:]])}
 
 
+def _tokens_of_json(folder: Path) -> Tokens | None:
+    """Return the tokens of a folder with tokenizer.json only, as transformers 5 saves it."""
+    path = folder / TOKENIZER_JSON
+    if (folder / SENTENCEPIECE_FILE).is_file() or not path.is_file():
+        return None
+    model_folder.check_model_files(folder, [path.name])
+    file = read_tokenizer_json(path, CURE)
+    languages = _added_languages(folder)
+    others = file.added - {*languages, *FAIRSEQ_SPECIALS, MASK_PIECE}
+    if others or not set(FAIRSEQ_SPECIALS) <= set(file.rows):
+        got = f"the added token {shorten(min(others))}" if others else "others"
+        raise ValueError(
+            f"tokenizer: expected {', '.join(FAIRSEQ_SPECIALS)} and tokens of languages as the "
+            f"only added tokens in {path}, got {got}; {CURE}."
+        )
+    pieces = {text: row for text, row in file.rows.items() if text != MASK_PIECE}
+    return pieces, languages, file.model
+
+
 def _added_languages(folder: Path) -> dict[str, int]:
     """Return the rows of the languages' tokens: the added special tokens of tokenizer.json."""
-    values = model_folder.read_optional_json(folder / FAST_TOKENIZER_FILE, MAX_VOCABULARY_BYTES)
+    values = model_folder.read_optional_json(folder / TOKENIZER_JSON, MAX_VOCABULARY_BYTES)
     added = values.get("added_tokens", [])
     try:
         languages = {
             str(token["content"]): token["id"]
             for token in added
-            if token["special"] and token["content"] not in (*FAIRSEQ_SPECIALS, "<mask>")
+            if token["special"] and token["content"] not in (*FAIRSEQ_SPECIALS, MASK_PIECE)
         }
     except (TypeError, KeyError):
         languages = {}
@@ -302,6 +332,6 @@ def _added_languages(folder: Path) -> dict[str, int]:
         got = shorten(str(languages)) if languages else "none"
         raise ValueError(
             "tokenizer: expected the languages' tokens as special added_tokens in "
-            f"{folder / FAST_TOKENIZER_FILE}, got {got}."
+            f"{folder / TOKENIZER_JSON}, got {got}."
         )
     return languages

@@ -1,7 +1,6 @@
 """`tfk-transformer export`."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from operator import itemgetter
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -62,7 +61,6 @@ PURPOSES = {
     file_names.WEB_INT8_FOLDER: "the same page; smaller and faster, with 8-bit weights",
     file_names.PARITY_FILE: "how closely the files agree with the Keras model",
 }
-INT8_FIGURES = ("regret_per_token", "same_translations", "sentences")
 RUNNABLE = (  # files for `translate` or `classify`, in order of preference
     file_names.TRANSLATE_FILE,
     file_names.TRANSLATE_INT8_FILE,
@@ -240,10 +238,10 @@ def _agreements(figures: Mapping[str, Any]) -> Iterator[str]:
     if "labels" in figures:
         yield f"the same labels as Keras on {figures['sentences']} texts"
     for name in (name for name in formats.INT8_FORMATS if name in figures):
-        regret, same, count = itemgetter(*INT8_FIGURES)(figures[name])
+        int8 = figures[name]
         yield (
-            f"{name}: a loss of score of {regret:.2g} per token, and the Keras model's "
-            f"translations of {same} of {count} sentences"
+            f"{name}: a loss of score of {int8['regret_per_token']:.2g} per token, and the Keras "
+            f"model's translations of {int8['same_translations']} of {int8['sentences']} sentences"
         )
     if engine := figures.get("ctranslate2"):
         same = ", ".join(
