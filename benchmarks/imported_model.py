@@ -18,6 +18,7 @@ import safetensors.numpy
 from harness import arguments_parser, megabytes, processor, report, run_command
 from sentencepiece.sentencepiece_model_pb2 import ModelProto
 
+PROBES = 100  # 8-bit files need some
 FORMATS = ("saved_model", "onnx", "onnx_steps", "onnx_int8")
 PIECES, WIDTH, INNER, LAYERS, HEADS, POSITIONS = 58_101, 512, 2048, 6, 8, 512
 # Biases of random size make some tokens much more probable than others, as in trained models, so
@@ -58,10 +59,13 @@ def main() -> None:
         options.out / name for name in ("folder", "bundle", "files", "shortlist")
     )
     write_folder(folder)
+    pairs, probes = write_pairs(options.out), options.out / "probes.txt"
+    lines = (options.out / "pairs.source.txt").read_text().splitlines(keepends=True)
+    probes.write_text("".join(lines[:PROBES]))
     formats = [part for name in options.format or FORMATS for part in ("--format", name)]
     rows = [
         ["step", "seconds", "processor seconds", "peak MB"],
-        measured("import", folder, "--out", bundle),
+        measured("import", folder, "--out", bundle, "--probes", probes),
         measured("export", bundle, "--out", files, *formats),
     ]
     if options.shortlist:
@@ -71,7 +75,7 @@ def main() -> None:
             "--format",
             "onnx_int8",
             "--shortlist",
-            write_pairs(options.out),
+            pairs,
         ]
         rows.append(measured("export", bundle, "--out", short, *onnx))
     written = [path for made in (files, short) if made.exists() for path in sorted(made.iterdir())]

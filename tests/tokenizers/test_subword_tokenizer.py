@@ -110,7 +110,7 @@ def test_graph_of_model_without_normalization_prints_nothing(capfd):
     sentencepiece.SentencePieceTrainer.train(
         sentence_iterator=iter(TEXTS),
         model_writer=model,
-        vocab_size=80,
+        vocab_size=60,
         normalization_rule_name="identity",
         **special,
     )
