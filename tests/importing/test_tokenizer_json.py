@@ -153,6 +153,7 @@ def test_other_ids_are_refused(tmp_path, monkeypatch):
         {"vocab": {"<unk>": 0, "a": 1}, "merges": [["a", []]]},
         {"vocab": {"a": 1}},
         {"vocab": {"<unk>": 0, "a" * 20_000: 1}},
+        {"vocab": dict.fromkeys(map(str, range(2**20 + 1)), 0)},
     ],
 )
 def test_malformed_files_are_one_line(tmp_path, changes):

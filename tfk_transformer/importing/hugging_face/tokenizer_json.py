@@ -19,6 +19,7 @@ from tfk_transformer.config.small_files import MAX_VOCABULARY_BYTES, one_line_er
 from tfk_transformer.config.words import shorten
 from tfk_transformer.importing.hugging_face import model_folder
 from tfk_transformer.importing.vocabulary import (
+    MAX_ROWS,
     TYPES,
     UNIGRAM,
     WORD_MARK,
@@ -187,6 +188,8 @@ def _read_pieces(
 ) -> tuple[list[Piece], dict[str, int]]:
     """Return the pieces with their types and scores, and the row of each."""
     model, vocab = values["model"], values["model"]["vocab"]
+    if len(vocab) > MAX_ROWS:
+        raise ValueError(f"{len(vocab):,} pieces")
     splits = any(part.get("split", True) for part in _parts(values, "Metaspace"))
     if "merges" in model:
         rows = {str(text): row for text, row in vocab.items()}
