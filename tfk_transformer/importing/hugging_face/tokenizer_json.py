@@ -5,7 +5,6 @@ encoding, tokenizers has a rank for each pair of pieces, and SentencePiece one f
 """
 
 import base64
-import importlib
 import zlib
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -28,7 +27,6 @@ from tfk_transformer.importing.vocabulary import (
 )
 
 TOKENIZER_JSON = "tokenizer.json"
-PACKAGE = "tokenizers"
 BPE = next(number for number, name in TYPES.items() if name == "bpe")
 MAX_STEPS = 2**27  # of segmenting all pieces, the squares of their lengths; NLLB takes 2**24
 BYTES = frozenset(f"<0x{byte:02X}>" for byte in range(256))
@@ -246,7 +244,7 @@ def _bpe_scores(rows: Mapping[str, int], merges: Sequence[Any]) -> dict[str, flo
 def _compare(path: Path, file: TokenizerFile, cure: str) -> None:
     """Compare the ids of sample texts with those of the package tokenizers, if it is installed."""
     try:
-        tokenizers = importlib.import_module(PACKAGE)
+        import tokenizers
     except ImportError:
         return
     with one_line_error(f"tokenizer: the package tokenizers does not load {path}: ", "."):
