@@ -144,6 +144,8 @@ def test_find_packages_takes_a_folder():
     assert npm_packages.find_packages(NODE_MODULES) == NODE_MODULES
 
 
+# Traces the model's functions, and runs Node five times.
+@pytest.mark.long
 @needs_node()
 def test_differing_folder_is_refused(export_of_web, translator, tmp_path, monkeypatch):
     folder = shutil.copytree(export_of_web[0] / "web", tmp_path / "web")
