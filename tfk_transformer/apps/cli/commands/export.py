@@ -135,8 +135,8 @@ def export_command(
     check_new(out)
     _check_serving(serving, name, version, mounted, format, shortlist)
     with plain_warnings(LicenseWarning), new_folder(out, quiet, verbose) as begin:
+        from tfk_transformer import ParityError
         from tfk_transformer.export.exporting import export
-        from tfk_transformer.export.parity import ParityError
         from tfk_transformer.export.runtime.opening import open_bundle
 
         begin(f"open {bundle}")
