@@ -18,6 +18,9 @@ Searched: TypeAlias = tuple[np.ndarray, np.ndarray]  # ids (N, n_best, T), score
 PROBES = 100  # the minimum number of probe sentences
 SCORE_TOLERANCE = 1e-3
 PROBABILITY_TOLERANCE = 1e-4  # ten times the rounding differences of a large and confident model
+# Attention to products of hundreds rounds more: a published PyTorch model, whose log-probabilities
+# differ by 1e-5, has 1.4e-3.
+ATTENTION_TOLERANCE = 1e-2
 # The minimum share of sentences with the model's tokens, for engines that add in another order.
 MIN_EQUAL_SHARE = 0.99
 GREEDY = {"beam_size": 1, "n_best": 1}
@@ -153,13 +156,13 @@ def check_scores(
     ]
     tokens, sums, attention = np.max(by_batch, axis=0).tolist()  # NaN if a difference is
     same_scores = tokens <= SCORE_TOLERANCE and sums <= SCORE_TOLERANCE
-    if not (same_scores and attention <= PROBABILITY_TOLERANCE):
+    if not (same_scores and attention <= ATTENTION_TOLERANCE):
         pairs = sum(len(batch[1]) for batch in expected)
         raise ParityError(
             f"{name}: expected the model's log-probabilities of {pairs} probe pairs, got "
             f"differences of up to {tokens:.2g} for tokens, {sums:.2g} for sums (at most "
             f"{SCORE_TOLERANCE:g} allowed) and {attention:.2g} for attention (at most "
-            f"{PROBABILITY_TOLERANCE:g} allowed)"
+            f"{ATTENTION_TOLERANCE:g} allowed)"
         )
     return {"largest_token_score_difference": tokens, "largest_attention_difference": attention}
 
