@@ -87,6 +87,35 @@ def test_exact_match_whole_sentences():
     assert actual.exact_match == pytest.approx(200 / 3)
 
 
+def test_error_rates_take_nearest_reference():
+    pronunciations = {"read": "R IY D", "lead": "L IY T", "colonel": "K OW L AH N"}
+    references = [
+        ("read", "R EH D"),
+        ("lead", "L EH D"),
+        ("read", "R IY D"),
+        ("lead", "L IY D"),
+        ("colonel", "K ER N AH L"),
+    ]
+    actual, _ = evaluate(Dictionary(pronunciations), references, pronunciations=True)
+    # read: none. lead: one of three. colonel: OW for ER, L for N, N for L, of five.
+    assert actual.word_error_rate == pytest.approx(100 * 2 / 3)
+    assert actual.phone_error_rate == pytest.approx(100 * 4 / 11)
+
+
+def test_error_rates_only_on_demand():
+    actual, _ = evaluate(Dictionary({}), COPIED)
+    assert actual.word_error_rate is None
+    assert actual.phone_error_rate is None
+
+
+@pytest.mark.parametrize(
+    "tokens, others, expected",
+    [("", "", 0), ("", "abc", 3), ("abc", "", 3), ("kitten", "sitting", 3), ("abcd", "bcda", 2)],
+)
+def test_edit_distance_matches_hand_values(tokens, others, expected):
+    assert evaluation.edit_distance(tokens, others) == expected
+
+
 def test_signatures_match_sacrebleu():
     actual, _ = evaluate(Dictionary({}), COPIED)
     assert (

@@ -58,6 +58,9 @@ class Evaluation(NamedTuple):
     # Of the confidences; None if translations have none, and `auroc` if all are right or wrong.
     expected_calibration_error: float | None = None
     auroc: float | None = None
+    # Percentages of `error_rates`; None without `pronunciations`.
+    word_error_rate: float | None = None
+    phone_error_rate: float | None = None
 
 
 class SupportsTranslate(Protocol):
@@ -74,6 +77,7 @@ def evaluate(
     *,
     bleu_tokenizer: str | None = None,
     target_language: str = "",
+    pronunciations: bool = False,
     **settings: float,
 ) -> tuple[Evaluation, list[str]]:
     """Translate the sources of pairs, and compare the translations with the targets.
@@ -87,6 +91,7 @@ def evaluate(
             `target_language`, or for the script of the targets; see `bleu_metric`.
         target_language: code of the language of the targets, such as "zh". Default: the language
             of the model, if it is known.
+        pronunciations: whether to compute the word and phone error rates; see `error_rates`.
         **settings: arguments of `translator.translate`, such as `beam_size`.
 
     Returns:
@@ -125,7 +130,40 @@ def evaluate(
         sentences_per_second=len(targets) / seconds,
         **_confidence_figures(getattr(translator, "calibration", None), translations, targets),
     )
+    if pronunciations:
+        words, phones = error_rates(sources, targets, outputs)
+        evaluation = evaluation._replace(word_error_rate=words, phone_error_rate=phones)
     return evaluation, outputs
+
+
+def error_rates(
+    words: Sequence[str], references: Sequence[str], pronunciations: Sequence[str]
+) -> tuple[float, float]:
+    """Return the word and the phone error rate of pronunciations, from 0 to 100.
+
+    A word occurs once with each of its references, which are phones with spaces between them. Its
+    pronunciation is right if it is one of them. Phone errors are the edit distance from the nearest
+    reference; the rate is their number in relation to the phones of these references.
+    """
+    closest: dict[str, tuple[int, int]] = {}  # errors and reference length by word
+    for word, reference, pronunciation in zip(words, references, pronunciations, strict=True):
+        phones = reference.split()
+        errors = edit_distance(pronunciation.split(), phones), len(phones)
+        closest[word] = min(errors, closest.get(word, errors))
+    errors_by_word, lengths = zip(*closest.values(), strict=True)
+    wrong = sum(count > 0 for count in errors_by_word)
+    return 100 * wrong / len(closest), 100 * sum(errors_by_word) / sum(lengths)
+
+
+def edit_distance(tokens: Sequence[str], others: Sequence[str]) -> int:
+    """Return the least number of tokens to insert, delete or replace (Levenshtein distance)."""
+    distances = list(range(len(others) + 1))  # of the tokens so far from each prefix of `others`
+    for token in tokens:
+        previous, distances = distances, [distances[0] + 1]
+        for index, other in enumerate(others):
+            replaced = previous[index] + (token != other)
+            distances.append(min(replaced, previous[index + 1] + 1, distances[index] + 1))
+    return distances[-1]
 
 
 def _confidence_figures(

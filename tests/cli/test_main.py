@@ -242,6 +242,15 @@ def test_evaluate_takes_bleu_tokenizer(run, exported, recipe):
     assert "|tok:char|" in out
 
 
+def test_evaluate_prints_error_rates(run, exported, recipe):
+    data = ("--data", recipe.data, "--pronunciations")
+    status, out, _ = run("evaluate", exported / "translate.onnx", *data)
+    assert status == 0
+    # The numbers are one word each, and each is right or wrong as a whole.
+    rates = {line.split()[0]: line.split()[1] for line in out.splitlines()}
+    assert rates["WER"] == rates["PER"]
+
+
 def test_evaluate_writes_translations(run, exported, recipe, tmp_path):
     status, out, _ = run(
         "evaluate",

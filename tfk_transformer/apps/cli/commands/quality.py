@@ -80,6 +80,7 @@ def evaluate_command(
     data: Annotated[str, option(INPUT, metavar="SPEC")],
     split: Annotated[str, option(INPUT, metavar="NAME")] = "test",
     bleu_tokenizer: Annotated[str | None, option(None, metavar="NAME")] = None,
+    pronunciations: Annotated[bool, option(None, "--pronunciations")] = False,
     beam_size: arguments.BeamSize = None,
     setting: arguments.Settings = None,
     output: Annotated[Path | None, option(OUTPUT, "--output", "-o", metavar="FILE")] = None,
@@ -96,6 +97,8 @@ def evaluate_command(
         split: The split of the data: train, validation, test, or all pairs of a single file.
         bleu_tokenizer: Tokenizer of BLEU: 13a, intl, zh, ja-mecab, ko-mecab, char, none, flores101
             or flores200. Default: by the target language or script.
+        pronunciations: Also measure the word and phone error rates (WER, PER). A translation is
+            right if it is one of the targets that the data has for its source.
         output: A file for the translations: plain, .gz or .zst.
     """
     settings = arguments.search_settings(setting, beam_size)
@@ -117,6 +120,7 @@ def evaluate_command(
             pairs,
             bleu_tokenizer=bleu_tokenizer,
             target_language=source.target_language,
+            pronunciations=pronunciations,
             **settings,
         )
     if output is not None:
@@ -140,6 +144,9 @@ def _evaluation_lines(evaluation: "Evaluation") -> Iterator[str]:
     yield f"BLEU         {evaluation.bleu:.2f}{note}  {evaluation.bleu_signature}"
     yield f"chrF         {evaluation.chrf:.2f}  {evaluation.chrf_signature}"
     yield f"exact match  {evaluation.exact_match:.1f} %"
+    if evaluation.word_error_rate is not None:
+        yield f"WER          {evaluation.word_error_rate:.2f} %"
+        yield f"PER          {evaluation.phone_error_rate:.2f} %"
     yield f"speed        {evaluation.sentences_per_second:.1f} sentences/s"
     if evaluation.expected_calibration_error is not None:
         auroc = "" if evaluation.auroc is None else f", AUROC {evaluation.auroc:.3f}"
