@@ -1,5 +1,6 @@
 """The scripts as a user runs them."""
 
+import itertools
 import re
 import shutil
 import subprocess
@@ -8,6 +9,8 @@ from pathlib import Path
 
 import pytest
 from forked_programs import run_program
+
+import tfk_transformer as tfk
 
 SCRIPTS = Path(__file__).parents[2] / "scripts"
 
@@ -35,6 +38,58 @@ def test_onnx_translate_is_standalone(exported, tmp_path):
     assert "tfk_transformer" not in re.findall(
         r"^(?:from|import) (\w+)", (SCRIPTS / "onnx_translate.py").read_text(), re.MULTILINE
     )
+
+
+DICTIONARY = """;;; # a comment
+READ  R EH1 D
+READ(1)  R IY1 D
+seance S EY1 AA2 N S # foreign french
+TEN  T EH1 N
+ACROSS  AH0 K R AO1 S
+"""
+
+
+def test_cmudict_pairs_writes_split(tmp_path):
+    (tmp_path / "cmudict").write_text(DICTIONARY, encoding="latin-1")
+    # The words are looked up, whatever follows them; one is not in the dictionary.
+    (tmp_path / "train").write_text("TEN  T EH N\nACROSS\nNEWER\n", encoding="latin-1")
+    (tmp_path / "test").write_text("SEANCE\nREAD  R EH D\nREAD  R IY D\n", encoding="latin-1")
+    files = [tmp_path / name for name in ("cmudict", "train", "test")]
+    output = run("cmudict_pairs.py", *files, tmp_path / "out")
+    assert "test: 2 words, 3 pronunciations" in output
+    assert lines(tmp_path / "out/words.test.txt") == ["read", "read", "seance"]
+    assert lines(tmp_path / "out/phones.test.txt") == ["R EH D", "R IY D", "S EY AA N S"]
+    assert lines(tmp_path / "out/stressed.test.txt") == ["R EH1 D", "R IY1 D", "S EY1 AA2 N S"]
+    kept = [lines(tmp_path / f"out/words.{split}.txt") for split in ("train", "validation")]
+    assert sorted(sum(kept, [])) == ["across", "ten"]
+
+
+def lines(path):
+    return path.read_text(encoding="utf-8").splitlines()
+
+
+# Trains 200 words for a few epochs, and measures.
+@pytest.mark.long
+def test_pronunciation_recipe_learns(tmp_path):
+    """Words that are spelled as they are pronounced, with a phone for each letter."""
+    words = ["".join(letters) for letters in itertools.product("ae", "lmnrs", "aeiou", "dkpt")]
+    split = {name: words[start::10] for start, name in enumerate(["validation", "test"])}
+    split["train"] = sorted({*words} - {*split["validation"], *split["test"]})
+    folder = tmp_path / "cmudict"
+    folder.mkdir()
+    for name, chosen in split.items():
+        sides = {"words": chosen, "phones": [" ".join(word.upper()) for word in chosen]}
+        for side, texts in sides.items():
+            (folder / f"{side}.{name}.txt").write_text("\n".join(texts), encoding="utf-8")
+    data = f"folder:{folder}:words-phones"
+    recipe = tfk.Recipe.read(SCRIPTS.parent / "recipes/g2p-en.toml").replace(
+        data=data, batch_tokens=256, warmup_steps=10, epochs=30, average=1
+    )
+    translator = tfk.train(recipe, tmp_path / "g2p")
+    pairs = tfk.datasets.load(data).pairs("test")
+    figures, _ = tfk.evaluate(translator, pairs, pronunciations=True)
+    assert figures.word_error_rate < 50
+    assert figures.phone_error_rate < 20
 
 
 def changed(code, **values):
