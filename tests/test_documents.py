@@ -119,6 +119,12 @@ NOT_RUN = [
         "benchmarks/serve.py",
         "takes minutes; tests/programs/test_benchmark_serve.py runs the program",
     ),
+    ("benchmarks/pronunciation.md", "curl", "downloads files; tests need no network"),
+    (
+        "benchmarks/pronunciation.md",
+        "tfk-transformer train",
+        "needs CMUdict and an hour; tests/programs/test_scripts.py trains by the recipe",
+    ),
     ("docs/serving.md", "docker run --rm", "needs Docker"),
     ("docs/serving.md", "docker run …", "needs Docker and TensorFlow Serving"),
     (
