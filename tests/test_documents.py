@@ -119,6 +119,11 @@ NOT_RUN = [
         "benchmarks/serve.py",
         "takes minutes; tests/programs/test_benchmark_serve.py runs the program",
     ),
+    (
+        "benchmarks/exports.md",
+        "token_vocabularies.py",
+        "needs a file of phones; tests/tokenizers and tests/web compare the same runtimes",
+    ),
     ("benchmarks/pronunciation.md", "curl", "downloads files; tests need no network"),
     (
         "benchmarks/pronunciation.md",
