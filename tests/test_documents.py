@@ -122,7 +122,7 @@ NOT_RUN = [
     (
         "benchmarks/exports.md",
         "token_vocabularies.py",
-        "needs a file of phones; tests/tokenizers and tests/web compare the same runtimes",
+        "needs a file of phones; tests/export and tests/web compare the same runtimes",
     ),
     ("benchmarks/pronunciation.md", "curl", "downloads files; tests need no network"),
     (
