@@ -1,4 +1,4 @@
-"""The source for `hf:NAME`, a data set of the Hugging Face hub or a folder of `save_to_disk`."""
+"""The rows of `hf:NAME`, a data set of the Hugging Face hub or a folder of `save_to_disk`."""
 
 import os
 from collections.abc import Iterator, Mapping
@@ -8,9 +8,8 @@ from typing import Any
 
 from tfk_transformer.config.small_files import one_line_error
 from tfk_transformer.datasets.pairs import USUAL_SPLITS, NoPair, Pair
-from tfk_transformer.datasets.rows import Columns, RowSource, pairs_of
+from tfk_transformer.datasets.rows import Columns, Rows, pairs_of
 from tfk_transformer.datasets.tables import BATCH_ROWS, arrow_rows
-from tfk_transformer.formats.output_file import content_digest
 from tfk_transformer.runtime_environment import require
 
 
@@ -19,10 +18,8 @@ def is_saved(path: Path) -> bool:
     return any((path / name).is_file() for name in ("dataset_dict.json", "state.json"))
 
 
-def hub_source(
-    spec: str, text: str, columns: Columns | None, languages: Columns, config: str | None
-) -> RowSource:
-    """Return the source for a folder, or for the name and possibly the split of a data set."""
+def hub_rows(text: str, columns: Columns | None, config: str | None) -> tuple[dict[str, Rows], str]:
+    """Return the rows by split of a folder or of "NAME" or "NAME:SPLIT", and a hash of them."""
     datasets = require("datasets")
     path = Path(text).expanduser()
     name, _, split = text.partition(":")
@@ -35,11 +32,9 @@ def hub_source(
         data = {split if split in USUAL_SPLITS else "train": data}
     # The attribute has no public name. It is a hash of the data and of its split.
     prints = "-".join(f"{part}:{table._fingerprint}" for part, table in sorted(data.items()))
-    content = partial(content_digest, path) if is_saved(path) else lambda: prints
-    rows = {part: partial(_pairs, table, part, columns) for part, table in data.items()}
-    return RowSource(spec, rows, content, languages)
+    return {part: partial(_pairs, table, part, columns) for part, table in data.items()}, prints
 
 
-def _pairs(table: Any, what: str, columns: Columns | None) -> Iterator[Pair | NoPair]:
+def _pairs(table: Any, split: str, columns: Columns | None) -> Iterator[Pair | NoPair]:
     rows = arrow_rows(table.with_format("arrow").iter(BATCH_ROWS))
-    return pairs_of(((f"{what}:{number}", row) for number, row in rows), what, columns)
+    return pairs_of(((f"{split}:{number}", row) for number, row in rows), split, columns)

@@ -2,41 +2,39 @@
 
 import hashlib
 import json
-import re
 from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Any
 
 from tfk_transformer.config.words import shorten
 from tfk_transformer.datasets.pairs import USUAL_SPLITS, Pair
-from tfk_transformer.datasets.rows import Names, RowSource, choose_columns, pairs_of
+from tfk_transformer.datasets.rows import Columns, Rows, RowSource, choose_columns, pairs_of
+from tfk_transformer.text.languages import is_language
 
-_LANGUAGE = re.compile(r"[a-z]{2,3}(_\w+)?")
 
-
-def memory_source(data: Any, columns: Names | None = None) -> RowSource:
+def memory_source(data: Any, columns: Columns | None) -> RowSource:
     """Return the source for data in memory, or for a mapping of such data by split.
 
-    The name is a hash of the texts, so that a cache of other pairs is refused.
+    The name is a hash of the texts, so that a cache of other pairs is refused, and their languages.
     """
     has_splits = isinstance(data, Mapping) and all(
         split in USUAL_SPLITS or hasattr(part, "column_names") for split, part in data.items()
     )
-    pairs = {}
+    splits: dict[str, Rows] = {}
     digest = hashlib.sha256()
-    names: Names = ("", "")
     for split, part in data.items() if has_splits else [("train", data)]:
         rows = _rows(part)
         if rows and isinstance(rows[0], Mapping):
-            names = choose_columns("memory", rows[0], columns)
+            columns = choose_columns("memory", rows[0], columns)
         numbered = ((f"pair {number}", row) for number, row in enumerate(rows, start=1))
-        pairs[split] = list(pairs_of(numbered, "memory", columns))
-        for row in [(split,)] * has_splits + pairs[split]:
+        pairs = list(pairs_of(numbered, "memory", columns))
+        splits[split] = partial(iter, pairs)
+        for row in [(split,)] * has_splits + pairs:
             digest.update(json.dumps(row[:2] if isinstance(row, Pair) else row).encode())
     name = f"pairs:{digest.hexdigest()[:16]}"
-    source, target = (name if _LANGUAGE.fullmatch(str(name)) else "" for name in names)
-    readers = {split: partial(iter, rows) for split, rows in pairs.items()}
-    return RowSource(name, readers, lambda: name, (source, target))
+    if columns and any(map(is_language, columns)):
+        name += f":{columns[0]}-{columns[1]}"
+    return RowSource(name, splits, columns, name)
 
 
 def _rows(data: Any) -> list[Any]:

@@ -144,7 +144,7 @@ class Source(ABC):
                 f"{nearest(split, self.splits)}"
             )
         # Data that can be checked is checked now, before the iteration.
-        return _drop_empty(self._read(split), report or Report())
+        return drop_unusable(self._read(split), report or Report())
 
 
 def order_splits(splits: Iterable[str]) -> tuple[str, ...]:
@@ -154,19 +154,15 @@ def order_splits(splits: Iterable[str]) -> tuple[str, ...]:
     return (*usual, *sorted(names.difference(USUAL_SPLITS)))
 
 
-def problem(row: Pair | NoPair) -> str:
-    """Return the reason why a row is dropped; "" if it is not."""
-    if isinstance(row, NoPair):
-        return row.reason
-    return "" if row.source.strip() and row.target.strip() else EMPTY_SIDE
-
-
-def _drop_empty(rows: Iterable[Pair | NoPair], report: Report) -> Iterator[Pair]:
+def drop_unusable(rows: Iterable[Pair | NoPair], report: Report) -> Iterator[Pair]:
+    """Yield the pairs whose sides have text; the report counts all other rows."""
     for row in rows:
-        if isinstance(row, Pair) and not problem(row):
+        if isinstance(row, NoPair):
+            report.drop(row.reason, row.where)
+        elif row.source.strip() and row.target.strip():
             yield row
         else:
-            report.drop(problem(row), row.where)
+            report.drop(EMPTY_SIDE, row.where)
 
 
 def spec_error(spec: str, problem: str) -> ValueError:

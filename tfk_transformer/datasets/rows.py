@@ -5,6 +5,7 @@ import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cached_property
+from pathlib import Path
 from typing import Any, TypeAlias
 
 from tfk_transformer.config.words import nearest, shorten
@@ -15,18 +16,19 @@ from tfk_transformer.datasets.pairs import (
     Report,
     Skip,
     Source,
+    drop_unusable,
     order_splits,
-    problem,
 )
+from tfk_transformer.formats.output_file import content_digest
+from tfk_transformer.text.languages import is_language
 
 MIN_HELD_OUT = 200  # sources in a split that is made; at most a tenth of all, or else 1 %
-MAX_HELD_OUT = 2000
+MAX_HASHES = 20_000  # that are kept, so that a tenth of them limits a split that is made
 ALL = "all"  # the split of all pairs, if others were made from it
 NESTED = "translation"  # the column that has a text by language, in Hugging Face's data sets
 NAMES = (("source", "target"), ("src", "tgt"), ("text", "label"))  # used if there are others too
 
-Columns: TypeAlias = tuple[str, str]
-Names: TypeAlias = tuple[Any, Any]  # of the columns of a data frame, which may be numbers
+Columns: TypeAlias = tuple[Any, Any]  # strings, or in some data frames numbers
 Rows: TypeAlias = Callable[[], Iterator[Pair | NoPair]]
 
 
@@ -39,21 +41,19 @@ class RowSource(Source):
     Args:
         name: the spec, or another name that identifies the data.
         rows: by split, a function that returns the rows.
-        content: a function that returns a hash of the data.
-        languages: the codes of both languages, or "".
+        columns: the names of the columns, which may be languages.
+        content: the file with the rows, or a hash of them.
     """
 
     def __init__(
-        self,
-        name: str,
-        rows: Mapping[str, Rows],
-        content: Callable[[], str],
-        languages: Columns = ("", ""),
+        self, name: str, rows: Mapping[str, Rows], columns: Columns | None, content: Path | str
     ):
-        super().__init__(name, *languages)
+        super().__init__(name, *[code if is_language(code) else "" for code in columns or ()])
         self._rows = rows
+        self._columns = columns
         self._content = content
         self._checked: set[str] = set()
+        self._is_divided = "train" in rows and "validation" not in rows
 
     @property
     def splits(self) -> tuple[str, ...]:
@@ -75,18 +75,13 @@ class RowSource(Source):
         if not self._is_divided:
             return self
         rows = {**dict.fromkeys(USUAL_SPLITS, self._rows["train"]), **self._rows}
-        return RowSource(
-            self.name, rows, self._content, (self.source_language, self.target_language)
-        )
+        return RowSource(self.name, rows, self._columns, self._content)
 
     def digest(self, split: str) -> str:
         """Return a hash of the data; "" if it is gone."""
-        return self._content()
-
-    @property
-    def _is_divided(self) -> bool:
-        """Whether splits are made from the training pairs, unless there are too few."""
-        return "train" in self._rows and "validation" not in self._rows
+        if isinstance(self._content, str):
+            return self._content
+        return content_digest(self._content) if self._content.is_file() else ""
 
     @cached_property
     def _held_out(self) -> dict[int, str]:
@@ -101,9 +96,9 @@ class RowSource(Source):
     def _read(self, split: str) -> Iterator[Pair | NoPair]:
         if split in self._rows and split not in self._checked:
             self._check(split)
-        if split == ALL or (split in self._rows and split != "train"):
-            return self._rows["train" if split == ALL else split]()
-        return self._part(split)
+        if split == "train" or split in self._held_out.values():
+            return self._part(split)
+        return (self._rows.get(split) or self._rows["train"])()  # of the split of all pairs
 
     def _part(self, split: str) -> Iterator[Pair | NoPair]:
         """Yield the training rows that are in a split. Broken rows are in train."""
@@ -120,30 +115,28 @@ class RowSource(Source):
         """
         report = Report()
         hashes: set[int] = set()
-        pairs = broken = 0
-        for row in self._rows[split]():
-            if isinstance(row, Pair) and not problem(row):
-                pairs += 1
-                hashes.add(_hash(row.source))
-                if len(hashes) > 20 * MAX_HELD_OUT:
-                    hashes = set(sorted(hashes)[: 10 * MAX_HELD_OUT])
-            else:
-                broken += not isinstance(problem(row), Skip)
-                report.drop(problem(row), row.where)
+        pairs = 0
+        for pair in drop_unusable(self._rows[split](), report):
+            pairs += 1
+            hashes.add(_hash(pair.source))
+            if len(hashes) > 2 * MAX_HASHES:
+                hashes = set(sorted(hashes)[:MAX_HASHES])
+        drops = report.to_dict().items()
+        broken = sum(count for reason, (count, _) in drops if not isinstance(reason, Skip))
         if broken > pairs or not pairs:
             raise ValueError(
                 f"data: expected more pairs than broken rows in {self.name}, got {pairs:,} and "
                 f"{broken:,}: {'; '.join(report.lines()) or 'it is empty'}."
             )
         self._checked.add(split)
-        return sorted(hashes)[: 10 * MAX_HELD_OUT], pairs
+        return sorted(hashes)[:MAX_HASHES], pairs
 
 
 def _hash(text: str) -> int:
     return int.from_bytes(hashlib.sha256(text.strip().encode()).digest()[:8])
 
 
-def choose_columns(what: str, row: Mapping[Any, Any], columns: Names | None) -> Names:
+def choose_columns(what: str, row: Mapping[Any, Any], columns: Columns | None) -> Columns:
     """Return the names in `columns`, or else two known names or the only two of a row."""
     names = list(_texts(row))
     if columns is None and len(names) == 2:
@@ -167,7 +160,7 @@ def _texts(row: Mapping[Any, Any]) -> Mapping[Any, Any]:
 
 
 def pairs_of(
-    rows: Iterable[tuple[str, Any]], what: str, columns: Names | None = None
+    rows: Iterable[tuple[str, Any]], what: str, columns: Columns | None
 ) -> Iterator[Pair | NoPair]:
     """Yield the pair in each row.
 
@@ -177,7 +170,7 @@ def pairs_of(
         what: the data, for messages.
         columns: the names of the columns. None: see `choose_columns`.
     """
-    names: Names | None = None
+    names: Columns | None = None
     for where, row in rows:
         if isinstance(row, str):
             yield NoPair(row, where)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from tfk_transformer.config.words import nearest
-from tfk_transformer.datasets.hugging_face import hub_source, is_saved
+from tfk_transformer.datasets.hugging_face import hub_rows, is_saved
 from tfk_transformer.datasets.memory import memory_source
 from tfk_transformer.datasets.numbers import AdditionSource, NumberSource
 from tfk_transformer.datasets.pairs import NoPair, Pair, Source, spec_error
@@ -17,8 +17,6 @@ from tfk_transformer.datasets.tables import Row, read_csv, read_jsonl, read_parq
 from tfk_transformer.datasets.tfds_source import TfdsSource
 from tfk_transformer.datasets.translation_files import read_po, read_tmx
 from tfk_transformer.formats.compression import text_suffix
-from tfk_transformer.formats.output_file import content_digest
-from tfk_transformer.text.languages import is_language
 
 Reader: TypeAlias = Callable[[Path, Columns | None], Iterator[Row]]
 
@@ -32,21 +30,15 @@ def load(
 
     - `numbers:en-de`: generated number words, in any two languages that num2words knows.
     - `addition:2`: generated sums of two numbers with 2 to 9 digits, for a decoder-only model.
-    - `files:SOURCE,TARGET`: two parallel UTF-8 files, plain or .gz, with one sentence per line. The
-      splits train, validation and test all have the same pairs. For a classifier, the second file
-      has one label per line.
-    - `folder:DIR:de-en`: files `de.train.txt`, `en.train.txt` and so on in a folder, plain or .gz,
-      the layout of TFDS's TranslateFolder.
-    - `tfds:NAME:pt-en`: a TFDS dataset whose features are a Translation. NAME may include a config
-      and a version, such as `ted_hrlr_translate/pt_to_en:1.0.0`. TFDS downloads it into
-      TFDS_DATA_DIR when its splits or pairs are first used.
+    - `files:SOURCE,TARGET`: two parallel files. The second one has labels for a classifier.
+    - `folder:DIR:de-en`: files `de.train.txt`, `en.train.txt` and so on in a folder.
+    - `tfds:NAME:pt-en`: a data set of TensorFlow Datasets, downloaded when it is first used.
     - `tsv:`, `csv:`, `jsonl:`, `parquet:`, `tmx:` or `po:` and a path: a file with pairs. The path
       suffices if it ends in the kind, as in `pairs.tsv.gz`.
-    - `hf:NAME`, `hf:NAME:SPLIT` or `hf:NAME,config=CONFIG`: a dataset of the Hugging Face hub,
+    - `hf:NAME`, `hf:NAME:SPLIT` or `hf:NAME,config=CONFIG`: a data set of the Hugging Face hub,
       downloaded at once. `hf:FOLDER` or the folder: what its `save_to_disk` wrote.
     - Instead of a spec: an iterable of pairs of texts or of mappings, an array (N, 2), a table with
-      named columns, or a mapping of such data by split. The texts stay in RAM. A source is returned
-      as it is.
+      named columns, or a mapping of such data by split. The texts stay in RAM.
 
     If one of the last three has no validation split, see `Source.note`. This imports neither
     TensorFlow nor Keras, except for `tfds:`, and does not read files.
@@ -87,25 +79,26 @@ def _columns(source: str | None, target: str | None) -> Columns | None:
         raise ValueError(
             f"data: expected two columns, got source={source} and target={target}; name both."
         )
-    return (source, target) if source and target else None
+    return (source, target) if source else None
 
 
-def _split_options(spec: str) -> tuple[str, dict[str, str]]:
-    """Return a spec without the options at its end, such as ",source=de,target=en", and these."""
+def _split_options(spec: str) -> tuple[str, Columns | None, str | None]:
+    """Return a spec without the options at its end, the columns and the config in these."""
     options: dict[str, str] = {}
     while match := re.fullmatch(r"(.*),(source|target|config)=([^,]+)", spec):
         spec, options[match[2]] = match[1], match[3]
-    return spec, options
+    return spec, _columns(options.get("source"), options.get("target")), options.get("config")
 
 
-def _rows_source(read: Reader | None, spec: str, rest: str) -> RowSource:
-    """Return the source for a file, or without a reader for a data set of Hugging Face."""
-    text, options = _split_options(rest)
-    columns = _columns(options.get("source"), options.get("target"))
-    source, target = (name if is_language(name) else "" for name in columns or ("", ""))
-    if read is None:
-        return hub_source(spec, text, columns, (source, target), options.get("config"))
-    path = Path(text).expanduser()
+def _hub_source(spec: str, rest: str) -> RowSource:
+    name, columns, config = _split_options(rest)
+    rows, content = hub_rows(name, columns, config)
+    return RowSource(spec, rows, columns, content)
+
+
+def _file_source(spec: str, rest: str, read: Reader) -> RowSource:
+    name, columns, _ = _split_options(rest)
+    path = Path(name).expanduser()
     if not path.is_file():
         raise ValueError(f"data: expected a file, got {path}, which does not exist.")
 
@@ -113,21 +106,23 @@ def _rows_source(read: Reader | None, spec: str, rest: str) -> RowSource:
         numbered = ((f"{path.name}:{number}", row) for number, row in read(path, columns))
         return pairs_of(numbered, path.name, columns)
 
-    content = lambda: content_digest(path) if path.is_file() else ""  # noqa: E731
-    return RowSource(spec, {"train": rows}, content, (source, target))
+    return RowSource(spec, {"train": rows}, columns, path)
 
 
+_READERS: dict[str, Reader] = {
+    "tsv": read_tsv,
+    "csv": read_csv,
+    "jsonl": read_jsonl,
+    "parquet": read_parquet,
+    "tmx": read_tmx,
+    "po": read_po,
+}
 _SOURCES: dict[str, Callable[[str, str], Source]] = {
     "numbers": NumberSource,
     "addition": AdditionSource,
     "files": files_source,
     "folder": folder_source,
     "tfds": TfdsSource,
-    "tsv": partial(_rows_source, read_tsv),
-    "csv": partial(_rows_source, read_csv),
-    "jsonl": partial(_rows_source, read_jsonl),
-    "parquet": partial(_rows_source, read_parquet),
-    "tmx": partial(_rows_source, read_tmx),
-    "po": partial(_rows_source, read_po),
-    "hf": partial(_rows_source, None),
+    "hf": _hub_source,
+    **{kind: partial(_file_source, read=read) for kind, read in _READERS.items()},
 }

@@ -186,11 +186,8 @@ def check_digests(folder: Path, digests: Json, argument: str) -> None:
     Without a hash, the texts are gone, or an earlier version wrote the folder.
     """
     earlier = read_digests(folder)
-    changed = [
-        split
-        for split in earlier
-        if earlier[split] and digests.get(split) and earlier[split] != digests[split]
-    ]
+    known = [split for split in earlier if earlier[split] and digests.get(split)]
+    changed = [split for split in known if earlier[split] != digests[split]]
     if changed:
         raise ValueError(
             f"{argument}: expected the data that {folder} was made with, got other texts for "
@@ -326,19 +323,14 @@ class DataCache:
         Texts that have changed since their ids were cached are refused. Texts that are gone are not
         needed.
         """
-        specs = {"train": self.recipe.data, "validation": self.recipe.validation_data}
-        folder = self.complete_folder
-        cached = {} if folder is None else read_digests(folder)
-        digests = {}
+        recipe, folder = self.recipe, self.complete_folder
+        specs = {"train": recipe.data, "validation": recipe.validation_data or recipe.data}
+        digests = read_digests(folder) if folder else {}
+        gone = (ValueError, ImportError, OSError) if folder else ()
         for split, spec in specs.items():
-            try:
-                digest = self._load(spec or self.recipe.data).digest(split)
-            except (ValueError, ImportError, OSError):
-                if folder is None:
-                    raise
-                digest = ""
-            digests[split] = digest or cached.get(split, "")
-        if folder is not None:
+            with contextlib.suppress(*gone):
+                digests[split] = self._load(spec).digest(split) or digests.get(split, "")
+        if folder:
             check_digests(folder, digests, "cache")
         return digests
 

@@ -22,7 +22,6 @@ from tfk_transformer.pipelines.text_classifier import TextClassifier
 from tfk_transformer.pipelines.translator import Translator
 from tfk_transformer.plots import training_curve
 from tfk_transformer.runtime_environment import keep_tensor_memory
-from tfk_transformer.text.languages import is_language
 from tfk_transformer.training import checkpoints
 from tfk_transformer.training.callbacks import (
     BleuEvaluation,
@@ -129,21 +128,19 @@ def train(
 def _with_memory(
     recipe: Recipe, **memory: Source | Iterable[object] | None
 ) -> tuple[Recipe, dict[str, Source]]:
-    """Return the recipe with the names of data in memory and its languages, and its sources."""
-    sources = {field: load(data) for field, data in memory.items() if data is not None}
-    for field, source in sources.items():
-        if getattr(recipe, field) not in ("", None, source.name):
-            raise ValueError(
-                f"{field}: expected pairs in memory or a recipe with {field}, got both; leave "
-                "one out."
-            )
-    changes = {field: source.name for field, source in sources.items()}
-    if "data" in sources and not recipe.classifies:
-        for field in ("source_language", "target_language"):
-            language = getattr(recipe, field) or getattr(sources["data"], field)
-            changes |= {field: language} if is_language(language) else {}
-    changed = recipe.replace(**changes) if changes else recipe
-    return changed, {source.name: source for source in sources.values()}
+    """Return the recipe with the names of data in memory, and the sources by these names."""
+    sources = {}
+    for field, data in memory.items():
+        if data is not None:
+            source = load(data)
+            if getattr(recipe, field) not in ("", None, source.name):
+                raise ValueError(
+                    f"{field}: expected pairs in memory or a recipe with {field}, got both; leave "
+                    "one out."
+                )
+            recipe = recipe.replace(**{field: source.name})
+            sources[source.name] = source
+    return recipe, sources
 
 
 class Training:
