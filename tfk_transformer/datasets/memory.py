@@ -26,8 +26,7 @@ def memory_source(data: Any, columns: Columns | None) -> RowSource:
         rows = _rows(part)
         if rows and isinstance(rows[0], Mapping):
             columns = choose_columns("memory", rows[0], columns)
-        numbered = ((f"pair {number}", row) for number, row in enumerate(rows, start=1))
-        pairs = list(pairs_of(numbered, "memory", columns))
+        pairs = list(pairs_of(enumerate(rows, start=1), columns, "memory", "pair "))
         splits[split] = partial(iter, pairs)
         for row in [(split,)] * has_splits + pairs:
             digest.update(json.dumps(row[:2] if isinstance(row, Pair) else row).encode())

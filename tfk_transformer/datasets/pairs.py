@@ -190,10 +190,26 @@ def name_and_languages(spec: str, text: str) -> tuple[str, str, str]:
     return name, *language_pair(spec, languages)
 
 
+def column_pair(source: str | None, target: str | None) -> tuple[str, str] | None:
+    """Return the names of two columns, or None if there are no names."""
+    if bool(source) != bool(target) or (source and source == target):
+        raise ValueError(
+            f"data: expected two columns, got source={source} and target={target}; name both."
+        )
+    return (source, target) if source and target else None
+
+
+def split_options(spec: str) -> tuple[str, tuple[str, str] | None, str | None]:
+    """Return a spec without the options at its end, and the columns and the config in these."""
+    options: dict[str, str] = {}
+    while match := re.fullmatch(r"(.*),(source|target|config)=([^,]+)", spec):
+        spec, options[match[2]] = match[1], match[3]
+    return spec, column_pair(options.get("source"), options.get("target")), options.get("config")
+
+
 def spec_languages(spec: str) -> Languages:
     """Return the languages that a spec names. Names such as "source" are not languages."""
-    codes = re.search(r":([^-:\s]+)-([^-:\s]+)$", spec) or re.search(
-        r",source=([^,]+),target=([^,]+)", spec
-    )
-    named = codes.groups() if codes else ()
+    _, columns, _ = split_options(spec)
+    codes = re.search(r":([^-:\s]+)-([^-:\s]+)$", spec)
+    named = codes.groups() if codes else columns or ()
     return Languages(*[code if is_language(code) else None for code in named])

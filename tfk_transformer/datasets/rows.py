@@ -30,6 +30,8 @@ NAMES = (("source", "target"), ("src", "tgt"), ("text", "label"))  # used if the
 
 Columns: TypeAlias = tuple[Any, Any]  # strings, or in some data frames numbers
 Rows: TypeAlias = Callable[[], Iterator[Pair | NoPair]]
+# Its number, and its values by column, two values, or the reason why it has no pair.
+Row: TypeAlias = tuple[int, Any]
 
 
 class RowSource(Source):
@@ -38,11 +40,7 @@ class RowSource(Source):
     Without a validation split, it and a missing test split are left out of train: the pairs whose
     sources have the smallest hashes. No source is in two of these splits.
 
-    Args:
-        name: the spec, or another name that identifies the data.
-        rows: by split, a function that returns the rows.
-        columns: the names of the columns, which may be languages.
-        content: the file with the rows, or a hash of them.
+    The columns may have the names of languages. The content is the file with the rows, or a hash.
     """
 
     def __init__(
@@ -96,16 +94,14 @@ class RowSource(Source):
     def _read(self, split: str) -> Iterator[Pair | NoPair]:
         if split in self._rows and split not in self._checked:
             self._check(split)
+        rows = (self._rows.get(split) or self._rows["train"])()
         if split == "train" or split in self._held_out.values():
-            return self._part(split)
-        return (self._rows.get(split) or self._rows["train"])()  # of the split of all pairs
+            return (row for row in rows if self._split_of(row) == split)
+        return rows
 
-    def _part(self, split: str) -> Iterator[Pair | NoPair]:
-        """Yield the training rows that are in a split. Broken rows are in train."""
-        for row in self._rows["train"]():
-            key = _hash(row.source) if isinstance(row, Pair) else -1
-            if self._held_out.get(key, "train") == split:
-                yield row
+    def _split_of(self, row: Pair | NoPair) -> str:
+        """Return the split of a training row. Broken rows are in train."""
+        return self._held_out.get(_hash(row.source), "train") if isinstance(row, Pair) else "train"
 
     def _check(self, split: str) -> tuple[list[int], int]:
         """Return the smallest hashes of sources, and the number of pairs.
@@ -136,7 +132,7 @@ def _hash(text: str) -> int:
     return int.from_bytes(hashlib.sha256(text.strip().encode()).digest()[:8])
 
 
-def choose_columns(what: str, row: Mapping[Any, Any], columns: Columns | None) -> Columns:
+def choose_columns(data: str, row: Mapping[Any, Any], columns: Columns | None) -> Columns:
     """Return the names in `columns`, or else two known names or the only two of a row."""
     names = list(_texts(row))
     if columns is None and len(names) == 2:
@@ -148,7 +144,7 @@ def choose_columns(what: str, row: Mapping[Any, Any], columns: Columns | None) -
     example = ",target=".join((*filter(None, map(str, names)), "source", "target")[:2])
     raise ValueError(
         f"data: expected {f'the column {wrong!r}' if wrong else 'two columns'}, got "
-        f"{shorten(', '.join(map(str, names)), 200) or 'none'} in {what}; name the columns of "
+        f"{shorten(', '.join(map(str, names)), 200) or 'none'} in {data}; name the columns of "
         f"sources and targets, such as source={example}.{nearest(wrong, map(str, names))}"
     )
 
@@ -160,23 +156,17 @@ def _texts(row: Mapping[Any, Any]) -> Mapping[Any, Any]:
 
 
 def pairs_of(
-    rows: Iterable[tuple[str, Any]], what: str, columns: Columns | None
+    rows: Iterable[Row], columns: Columns | None, name: str, prefix: str = ""
 ) -> Iterator[Pair | NoPair]:
-    """Yield the pair in each row.
-
-    Args:
-        rows: the location of each row, and its values by column, two values, or the reason why it
-            has no pair.
-        what: the data, for messages.
-        columns: the names of the columns. None: see `choose_columns`.
-    """
+    """Yield the pair in each row. Messages name the data, and locations begin with a prefix."""
     names: Columns | None = None
-    for where, row in rows:
+    for number, row in rows:
+        where = f"{prefix or f'{name}:'}{number}"
         if isinstance(row, str):
             yield NoPair(row, where)
             continue
         if isinstance(row, Mapping):
-            names = names or choose_columns(what, row, columns)
+            names = names or choose_columns(name, row, columns)
             row = [_texts(row).get(name) for name in names]
         try:
             source, target = map(_text, row)

@@ -1,23 +1,24 @@
-"""Readers of files with a pair in each row: TSV, CSV, JSON lines and Parquet."""
+"""Readers of tables: TSV, CSV, JSON lines, Parquet, and data sets of Hugging Face."""
 
 import csv
 import itertools
-from collections.abc import Iterable, Iterator
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 from tfk_transformer.config.array_files import check_total
 from tfk_transformer.config.small_files import one_line_error, parse_json_object
 from tfk_transformer.config.words import shorten
-from tfk_transformer.datasets.rows import NAMES, Columns
+from tfk_transformer.datasets.pairs import USUAL_SPLITS, NoPair, Pair, split_options
+from tfk_transformer.datasets.rows import NAMES, Columns, Row, RowSource, pairs_of
 from tfk_transformer.formats.compression import open_decompressed
 from tfk_transformer.runtime_environment import require
 from tfk_transformer.text.languages import is_language
 
 MAX_LINE_BYTES = 2**20
 BATCH_ROWS = 1000  # of Parquet and Arrow, in memory at the same time
-
-Row: TypeAlias = tuple[int, Any]  # its number, and its values by column or why there are none
 
 
 def read_tsv(path: Path, columns: Columns | None) -> Iterator[Row]:
@@ -85,12 +86,39 @@ def read_parquet(path: Path, columns: Columns | None) -> Iterator[Row]:
         file = parquet.ParquetFile(opened)
         groups = map(file.metadata.row_group, range(file.metadata.num_row_groups))
         check_total(sum(group.total_byte_size for group in groups), path.stat().st_size)
-        yield from arrow_rows(file.iter_batches(BATCH_ROWS))
+        yield from _arrow_rows(file.iter_batches(BATCH_ROWS))
 
 
-def arrow_rows(tables: Iterable[Any]) -> Iterator[Row]:
-    """Yield the rows of Arrow's tables."""
-    return enumerate((row for table in tables for row in table.to_pylist()), start=1)
+def _arrow_rows(batches: Iterable[Any]) -> Iterator[Row]:
+    return enumerate((row for batch in batches for row in batch.to_pylist()), start=1)
+
+
+def is_saved(path: Path) -> bool:
+    """Return whether a folder was written by `save_to_disk` of `datasets`."""
+    return any((path / name).is_file() for name in ("dataset_dict.json", "state.json"))
+
+
+def hub_source(spec: str, rest: str) -> RowSource:
+    """Return the source for such a folder, or for "NAME" or "NAME:SPLIT" of the hub."""
+    datasets = require("datasets")
+    text, columns, config = split_options(rest)
+    path = Path(text).expanduser()
+    name, _, split = text.partition(":")
+    with one_line_error(f"data: expected a data set that `datasets` opens, got '{text}': ", "."):
+        if is_saved(path):
+            data = datasets.load_from_disk(os.fspath(path))
+        else:
+            data = datasets.load_dataset(name, config, split=split or None)
+    if not isinstance(data, Mapping):
+        data = {split if split in USUAL_SPLITS else "train": data}
+
+    def read(split: str) -> Iterator[Pair | NoPair]:
+        batches = data[split].with_format("arrow").iter(BATCH_ROWS)
+        return pairs_of(_arrow_rows(batches), columns, split)
+
+    # The attribute has no public name. It is a hash of the data and of its split.
+    prints = "-".join(f"{part}:{table._fingerprint}" for part, table in sorted(data.items()))
+    return RowSource(spec, {part: partial(read, part) for part in data}, columns, prints)
 
 
 def _lines(path: Path) -> Iterator[str]:

@@ -7,8 +7,8 @@ from xml.parsers import expat
 
 from tfk_transformer.config.small_files import MAX_VOCABULARY_BYTES, one_line_error
 from tfk_transformer.datasets.pairs import Skip
-from tfk_transformer.datasets.rows import Columns
-from tfk_transformer.datasets.tables import MAX_LINE_BYTES, Row
+from tfk_transformer.datasets.rows import Columns, Row
+from tfk_transformer.datasets.tables import MAX_LINE_BYTES
 from tfk_transformer.formats.compression import open_decompressed
 from tfk_transformer.runtime_environment import require
 

@@ -325,7 +325,7 @@ class DataCache:
         """
         recipe, folder = self.recipe, self.complete_folder
         specs = {"train": recipe.data, "validation": recipe.validation_data or recipe.data}
-        digests = read_digests(folder) if folder else {}
+        digests = dict(read_digests(folder)) if folder else {}
         gone = (ValueError, ImportError, OSError) if folder else ()
         for split, spec in specs.items():
             with contextlib.suppress(*gone):
