@@ -31,14 +31,8 @@ FilePair = tuple[Path, Path]
 class ParallelText(Source):
     """Two files for each split, checked once before they are read: line N of both is pair N."""
 
-    def __init__(
-        self,
-        name: str,
-        files: dict[str, FilePair],
-        source_language: str = "",
-        target_language: str = "",
-    ):
-        super().__init__(name, source_language, target_language)
+    def __init__(self, name: str, files: dict[str, FilePair], *languages: str):
+        super().__init__(name, *languages)
         self._files = files
         self._checked: set[FilePair] = set()
 

@@ -32,6 +32,7 @@ Columns: TypeAlias = tuple[Any, Any]  # strings, or in some data frames numbers
 Rows: TypeAlias = Callable[[], Iterator[Pair | NoPair]]
 # Its number, and its values by column, two values, or the reason why it has no pair.
 Row: TypeAlias = tuple[int, Any]
+Reader: TypeAlias = Callable[[Path, Columns | None], Iterator[Row]]
 
 
 class RowSource(Source):
@@ -135,11 +136,9 @@ def _hash(text: str) -> int:
 def choose_columns(data: str, row: Mapping[Any, Any], columns: Columns | None) -> Columns:
     """Return the names in `columns`, or else two known names or the only two of a row."""
     names = list(_texts(row))
-    if columns is None and len(names) == 2:
-        return names[0], names[1]
-    for pair in NAMES if columns is None else [columns]:
-        if set(pair) <= set(names):
-            return pair
+    for pair in [columns] if columns else [*NAMES, names]:
+        if len(pair) == 2 and set(pair) <= set(names):
+            return pair[0], pair[1]
     wrong = next((name for name in columns or () if name not in names), "")
     example = ",target=".join((*filter(None, map(str, names)), "source", "target")[:2])
     raise ValueError(

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 from tfk_transformer.config.words import nearest
 from tfk_transformer.datasets.memory import memory_source
@@ -17,20 +17,11 @@ from tfk_transformer.datasets.pairs import (
     split_options,
 )
 from tfk_transformer.datasets.parallel_text import files_source, folder_source
-from tfk_transformer.datasets.rows import Columns, Row, RowSource, pairs_of
-from tfk_transformer.datasets.tables import (
-    hub_source,
-    is_saved,
-    read_csv,
-    read_jsonl,
-    read_parquet,
-    read_tsv,
-)
+from tfk_transformer.datasets.rows import Reader, RowSource, pairs_of
+from tfk_transformer.datasets.tables import TABLES, hub_source, is_saved
 from tfk_transformer.datasets.tfds_source import TfdsSource
-from tfk_transformer.datasets.translation_files import read_po, read_tmx
+from tfk_transformer.datasets.translation_files import TRANSLATION_FILES
 from tfk_transformer.formats.compression import text_suffix
-
-Reader: TypeAlias = Callable[[Path, Columns | None], Iterator[Row]]
 
 
 def load(
@@ -88,14 +79,7 @@ def _file_source(spec: str, rest: str, read: Reader) -> RowSource:
     return RowSource(spec, {"train": rows}, columns, path)
 
 
-_READERS: dict[str, Reader] = {
-    "tsv": read_tsv,
-    "csv": read_csv,
-    "jsonl": read_jsonl,
-    "parquet": read_parquet,
-    "tmx": read_tmx,
-    "po": read_po,
-}
+_READERS = {**TABLES, **TRANSLATION_FILES}
 _SOURCES: dict[str, Callable[[str, str], Source]] = {
     "numbers": NumberSource,
     "addition": AdditionSource,

@@ -12,7 +12,7 @@ from tfk_transformer.config.array_files import check_total
 from tfk_transformer.config.small_files import one_line_error, parse_json_object
 from tfk_transformer.config.words import shorten
 from tfk_transformer.datasets.pairs import USUAL_SPLITS, NoPair, Pair, split_options
-from tfk_transformer.datasets.rows import NAMES, Columns, Row, RowSource, pairs_of
+from tfk_transformer.datasets.rows import NAMES, Columns, Reader, Row, RowSource, pairs_of
 from tfk_transformer.formats.compression import open_decompressed
 from tfk_transformer.runtime_environment import require
 from tfk_transformer.text.languages import is_language
@@ -131,3 +131,11 @@ def _lines(path: Path) -> Iterator[str]:
                     f"longer one, line {number + 1}; check that it is the right file."
                 )
             yield line.decode("utf-8" if number else "utf-8-sig", "surrogateescape")
+
+
+TABLES: dict[str, Reader] = {
+    "tsv": read_tsv,
+    "csv": read_csv,
+    "jsonl": read_jsonl,
+    "parquet": read_parquet,
+}

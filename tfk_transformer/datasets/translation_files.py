@@ -7,7 +7,7 @@ from xml.parsers import expat
 
 from tfk_transformer.config.small_files import MAX_VOCABULARY_BYTES, one_line_error
 from tfk_transformer.datasets.pairs import Skip
-from tfk_transformer.datasets.rows import Columns, Row
+from tfk_transformer.datasets.rows import Columns, Reader, Row
 from tfk_transformer.datasets.tables import MAX_LINE_BYTES
 from tfk_transformer.formats.compression import open_decompressed
 from tfk_transformer.runtime_environment import require
@@ -107,3 +107,6 @@ def read_po(path: Path, columns: Columns | None) -> Iterator[Row]:
             yield entry.linenum, {"msgid": entry.msgid, "msgstr": plurals[0]}
             if entry.msgid_plural:
                 yield entry.linenum, {"msgid": entry.msgid_plural, "msgstr": plurals[-1]}
+
+
+TRANSLATION_FILES: dict[str, Reader] = {"tmx": read_tmx, "po": read_po}
