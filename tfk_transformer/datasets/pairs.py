@@ -46,12 +46,7 @@ class Report:
         self._drops: dict[str, tuple[int, list[str]]] = {}  # counts and locations by reason
 
     def drop(self, reason: str, where: str) -> None:
-        """Count one dropped pair.
-
-        Args:
-            reason: a phrase that follows "dropped 2 pairs", such as "with an empty side".
-            where: the location of the pair, `Pair.where`.
-        """
+        """Count a dropped pair. The reason follows "dropped 1 pair", as in "not in UTF-8"."""
         count, locations = self._drops.get(reason, (0, []))
         if len(locations) < LOCATIONS_SHOWN:
             locations = [*locations, where]
@@ -105,10 +100,7 @@ class Source(ABC):
         """The names of the splits."""
 
     def digest(self, split: str) -> str:
-        """Return a hash of the files of a split; the name if it determines the pairs.
-
-        Without files, it is empty.
-        """
+        """Return a hash of a split's files, "" if they are gone; the name if there are none."""
         return self.name
 
     @property

@@ -52,13 +52,14 @@ class RowSource(Source):
         self._columns = columns
         self._content = content
         self._checked: set[str] = set()
-        self._is_divided = "train" in rows and "validation" not in rows
+        is_divided = "train" in rows and "validation" not in rows
+        self._made = [split for split in USUAL_SPLITS if is_divided and split not in rows]
 
     @property
     def splits(self) -> tuple[str, ...]:
         """The names of the splits, for which the training rows may be read."""
-        made = {ALL, *self._held_out.values()} if self._is_divided else ()
-        return order_splits({*self._rows, *made})
+        made = [ALL, *self._held_out.values()] if self._made else []
+        return order_splits([*self._rows, *made])
 
     @property
     def note(self) -> str:
@@ -71,9 +72,9 @@ class RowSource(Source):
 
     def undivided(self) -> Source:
         """Return a source whose missing splits have all training pairs, as train has."""
-        if not self._is_divided:
+        if not self._made:
             return self
-        rows = {**dict.fromkeys(USUAL_SPLITS, self._rows["train"]), **self._rows}
+        rows = {**self._rows, **dict.fromkeys(self._made, self._rows["train"])}
         return RowSource(self.name, rows, self._columns, self._content)
 
     def digest(self, split: str) -> str:
@@ -85,12 +86,12 @@ class RowSource(Source):
     @cached_property
     def _held_out(self) -> dict[int, str]:
         """The split of each source that is left out of train, by the hash of the source."""
-        if not self._is_divided:
+        if not self._made:
             return {}
-        made = [split for split in USUAL_SPLITS if split not in self._rows]
         hashes, pairs = self._check("train")
         count = min(max(pairs // 100, MIN_HELD_OUT), len(hashes) // 10)
-        return dict(zip(hashes[: count * len(made)], itertools.cycle(made), strict=False))
+        hashes = hashes[: count * len(self._made)]
+        return dict(zip(hashes, itertools.cycle(self._made), strict=False))
 
     def _read(self, split: str) -> Iterator[Pair | NoPair]:
         if split in self._rows and split not in self._checked:
@@ -105,11 +106,7 @@ class RowSource(Source):
         return self._held_out.get(_hash(row.source), "train") if isinstance(row, Pair) else "train"
 
     def _check(self, split: str) -> tuple[list[int], int]:
-        """Return the smallest hashes of sources, and the number of pairs.
-
-        Raises:
-            ValueError: for more broken rows than pairs.
-        """
+        """Return the smallest hashes of sources and the number of pairs; refuse too few pairs."""
         report = Report()
         hashes: set[int] = set()
         pairs = 0

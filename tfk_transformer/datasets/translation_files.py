@@ -24,8 +24,8 @@ def read_tmx(path: Path, columns: Columns | None) -> Iterator[Row]:
         # The language itself is preferred to its variants.
         order = sorted(unit, key=len)
         found = [next((c for c in order if f"{c}-".startswith(f"{code}-")), "") for code in codes]
-        texts = dict(zip(languages, map(unit.get, found), strict=True))
-        yield number, texts if all(found) else Skip(f"without {' and '.join(languages)}")
+        missing = Skip(f"without {' and '.join(languages)}")
+        yield number, [unit[code] for code in found] if all(found) else missing
 
 
 def _two_languages(path: Path) -> Columns:

@@ -80,13 +80,10 @@ class TrainingData:
         target_file, target_class = checkpoints.target_side(recipe.architecture)
         models = (b"", b"")
         if self._team.leads:
-            saved = all((work / name).is_file() for name in (bundle.SOURCE_TOKENIZER, target_file))
-            tokenizers = (
-                checkpoints.load_tokenizers(work, recipe.architecture)
-                if saved
-                else self._cache.tokenizers()
-            )
-            first, second = tokenizers or _learn_tokenizers(recipe, source)
+            if all((work / name).is_file() for name in (bundle.SOURCE_TOKENIZER, target_file)):
+                first, second = checkpoints.load_tokenizers(work, recipe.architecture)
+            else:
+                first, second = self._cache.tokenizers() or _learn_tokenizers(recipe, source)
             models = (first.model, second.model)
         source_model, target_model = map(self._team.broadcast, models)
         tokenizer = SubwordTokenizer(source_model)
