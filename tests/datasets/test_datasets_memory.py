@@ -6,6 +6,7 @@ import pytest
 from tfk_transformer import datasets
 from tfk_transformer.data.batches import TokenBatches
 from tfk_transformer.datasets import Pair
+from tfk_transformer.datasets.pairs import spec_languages
 from tfk_transformer.tokenizers.subword_tokenizer import SubwordTokenizer
 
 PAIRS = [("ein Hund", "a dog"), ("zwei Katzen", "two cats"), ("drei Hunde", "three dogs")]
@@ -232,3 +233,18 @@ def test_batches_take_pairs_in_memory():
     )
     assert list(batches.pairs()) == list(expected.pairs())
     assert batches.survey().pairs == 3
+
+
+def test_known_names_of_columns_have_any_order():
+    data = datasets.load({"target": TARGETS, "source": SOURCES})
+    assert [pair[:2] for pair in data.pairs("train")] == PAIRS
+
+
+def test_name_has_the_languages():
+    name = datasets.load({"de": SOURCES, "en": TARGETS}).name
+    assert spec_languages(name) == ("de", "en")
+
+
+def test_splits_have_the_same_columns():
+    parts = {"train": {"de": SOURCES, "en": TARGETS}, "validation": {"en": TARGETS, "de": SOURCES}}
+    assert [pair[:2] for pair in datasets.load(parts).pairs("validation")] == PAIRS

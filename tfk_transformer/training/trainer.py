@@ -82,7 +82,7 @@ def train(
             parallel; see `fit_in_towers`.
         bar: whether to show a progress bar if standard output is a terminal.
         data: training pairs in memory, as `datasets.load` reads them, instead of the recipe's data.
-            The name of their source, a hash of the texts, is the data of the recipe in the bundle.
+            The name of their source, with a hash of the texts, is the data in the bundle's recipe.
         validation_data: validation pairs in memory, instead of the recipe's.
 
     Returns:
