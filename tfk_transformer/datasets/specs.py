@@ -93,7 +93,7 @@ def _memory_source(data: Any, columns: Columns | None) -> RowSource:
     splits: dict[str, Rows] = {}
     digest = hashlib.sha256()
     for split, part in data.items() if has_splits else [("train", data)]:
-        rows = _rows(part)
+        rows = _memory_rows(part)
         if rows and isinstance(rows[0], Mapping):
             columns = choose_columns("memory", rows[0], columns)
         pairs = list(pairs_of(enumerate(rows, start=1), columns, "memory", "pair "))
@@ -106,7 +106,7 @@ def _memory_source(data: Any, columns: Columns | None) -> RowSource:
     return RowSource(name, splits, columns, name)
 
 
-def _rows(data: Any) -> list[Any]:
+def _memory_rows(data: Any) -> list[Any]:
     """Return the rows of a table, an array or an iterable: pairs, or values by column."""
     # Of tf.data, pyarrow and NumPy.
     for method in ("as_numpy_iterator", "to_pylist", "tolist"):
