@@ -156,14 +156,15 @@ def pairs_of(
 ) -> Iterator[Pair | NoPair]:
     """Yield the pair in each row. Messages name the data, and locations begin with a prefix."""
     names: Columns | None = None
+    prefix = prefix or f"{name}:"
     for number, row in rows:
-        where = f"{prefix or f'{name}:'}{number}"
+        where = f"{prefix}{number}"
         if isinstance(row, str):
             yield NoPair(row, where)
             continue
         if isinstance(row, Mapping):
             names = names or choose_columns(name, row, columns)
-            row = [_texts(row).get(name) for name in names]
+            row = [_texts(row).get(column) for column in names]
         try:
             source, target = map(_text, row)
             yield Pair(source, target, where)

@@ -99,7 +99,7 @@ def is_saved(path: Path) -> bool:
 
 
 def hub_source(spec: str, rest: str) -> RowSource:
-    """Return the source for such a folder, or for "NAME" or "NAME:SPLIT" of the hub."""
+    """Return the source for a saved folder, or for "NAME" or "NAME:SPLIT" of the hub."""
     datasets = require("datasets")
     text, columns, config = split_options(rest)
     path = Path(text).expanduser()
@@ -117,8 +117,8 @@ def hub_source(spec: str, rest: str) -> RowSource:
         return pairs_of(_arrow_rows(batches), columns, split)
 
     # The attribute has no public name. It is a hash of the data and of its split.
-    prints = "-".join(f"{part}:{table._fingerprint}" for part, table in sorted(data.items()))
-    return RowSource(spec, {part: partial(read, part) for part in data}, columns, prints)
+    content = "-".join(f"{part}:{table._fingerprint}" for part, table in sorted(data.items()))
+    return RowSource(spec, {part: partial(read, part) for part in data}, columns, content)
 
 
 def _lines(path: Path) -> Iterator[str]:
