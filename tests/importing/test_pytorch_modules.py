@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 import tfk_transformer as tfk
 from tfk_transformer.apps.cli import main
 from tfk_transformer.constants import END_ID, START_ID
-from tfk_transformer.importing.pytorch_modules.module_weights import OUR_TABLE
+from tfk_transformer.importing.pytorch_modules.layouts import OUR_TABLE
 from tfk_transformer.tokenizers.subword_tokenizer import SubwordTokenizer
 
 torch = pytest.importorskip("torch")

@@ -23,7 +23,7 @@ from tfk_transformer.importing.hugging_face.t5 import read_t5
 from tfk_transformer.importing.imported import Imported, check_no_languages, with_text_prefix
 from tfk_transformer.importing.marian_files.model_file import read_marian_model
 from tfk_transformer.importing.model_paths import CONFIG
-from tfk_transformer.importing.pytorch_modules.module_file import ModuleOptions, read_module
+from tfk_transformer.importing.pytorch_modules.module_weights import read_module
 from tfk_transformer.importing.samples import check_samples
 from tfk_transformer.importing.vocabulary import WORD_MARK, is_tag
 from tfk_transformer.models.transformer import Transformer
@@ -112,17 +112,18 @@ def import_model(
             "languages to keep, too."
         )
     path = model_paths.resolve_model_path(model)
-    module = None
+    languages = Languages(source_language, target_language)
+    files = [Path(name) for name in vocab]
     if layout is not None:
-        module = ModuleOptions(layout, special_ids, options or {})
+        imported = read_module(path, layout, files, tokens, special_ids, options or {})
+        origin = {"name": path.name, "license": None}
     elif special_ids or options:
         raise ValueError(
             "layout: expected the layout of a PyTorch module with special_ids or options, got None."
         )
     else:
         model_paths.check_model_path(path)
-    languages = Languages(source_language, target_language)
-    imported, origin = _read_model(path, vocab, languages, tokens, module)
+        imported, origin = _read_model(path, files, languages, tokens)
     if tokens is not None:
         origin |= {"tokens": tokens}
     if source_text_prefix is not None:
@@ -167,31 +168,24 @@ def import_model(
 
 
 def _read_model(
-    path: Path,
-    vocab: Sequence[str | PathLike[str]],
-    languages: Languages,
-    tokens: str | None,
-    module: ModuleOptions | None,
+    path: Path, vocab: Sequence[Path], languages: Languages, tokens: str | None
 ) -> tuple[Imported, dict[str, str | None]]:
     """Return the model at a path, its name and its license."""
-    models = [Path(name) for name in vocab]
     is_package = path.suffix == model_paths.ARGOS_SUFFIX
     is_ctranslate2 = is_package or model_paths.is_ctranslate2_folder(path)
-    if tokens is not None and module is None and not is_ctranslate2:
+    if tokens is not None and not is_ctranslate2:
         raise ValueError(
             f"tokens: expected none for {path}, got {tokens!r}; it is for folders of CTranslate2 "
             "and files of PyTorch (layout)."
         )
-    if module is not None:
-        return read_module(path, module, models, tokens), {"name": path.name, "license": None}
     if model_paths.is_marian_folder(path) or model_paths.is_marian_file(path):
-        imported = read_marian_model(path, models, languages)
+        imported = read_marian_model(path, vocab, languages)
         folder = path if path.is_dir() else path.parent
         return imported, {"name": path.resolve().name, "license": read_license(folder)}
     if is_ctranslate2:
         with argos.unpacked(path) if is_package else nullcontext(path) as folder:
             name, stated, target_prefix = argos.read_package(folder)
-            imported = read_ctranslate2(folder, target_prefix, models, languages, tokens)
+            imported = read_ctranslate2(folder, target_prefix, vocab, languages, tokens)
             if any(stated):
                 pairs = zip(languages, stated, strict=True)
                 selected = Languages(*(passed or code for passed, code in pairs))

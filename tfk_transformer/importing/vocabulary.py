@@ -69,6 +69,11 @@ class Vocabulary(NamedTuple):
 Side: TypeAlias = tuple[Vocabulary, bytes]
 
 
+def first_rows(pieces: Sequence[str]) -> dict[str, int]:
+    """Return the row of each piece, the first one if there are several."""
+    return {piece: row for row, piece in reversed([*enumerate(pieces)])}
+
+
 def special_rows(pieces: Mapping[str, int]) -> SpecialRows:
     """Return the rows of the special tokens. The start token has the row of padding."""
     pad = pieces[PAD_PIECE]
