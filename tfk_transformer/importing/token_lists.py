@@ -7,9 +7,13 @@ from sentencepiece.sentencepiece_model_pb2 import ModelProto
 
 from tfk_transformer.config.small_files import MAX_VOCABULARY_BYTES, read_json, read_small_file
 from tfk_transformer.config.words import shorten
-from tfk_transformer.importing.vocabulary import WORD_MARK
-from tfk_transformer.tokenizers.subword_tokenizer import SubwordTokenizer
-from tfk_transformer.tokenizers.token_vocabulary import LONGEST, WORDS, split_function
+from tfk_transformer.tokenizers.token_vocabulary import (
+    LONGEST,
+    WORD_MARK,
+    piece_of,
+    split_function,
+    token_model,
+)
 
 
 def read_token_list(path: Path) -> list[str]:
@@ -50,12 +54,6 @@ def token_list_model(
             f"such as {', '.join(map(shorten, ordinary[:3]))}, got {shorten(repr(rule))}, which "
             f"gives {len(texts):,} of them."
         )
-    tokenizer = SubwordTokenizer.from_tokens(texts, rule)
-    are_texts = frozenset(texts)
-    pieces = [piece_of(token, rule) if token in are_texts else token for token in tokens]
-    return ModelProto.FromString(tokenizer.model), pieces
-
-
-def piece_of(token: str, rule: str) -> str:
-    """Return the SentencePiece piece of a token."""
-    return WORD_MARK + token if rule == WORDS else token.replace(" ", WORD_MARK)
+    pieces = {token: piece_of(token, rule) for token in texts}
+    model = ModelProto.FromString(token_model(texts, rule))
+    return model, [pieces.get(token, token) for token in tokens]

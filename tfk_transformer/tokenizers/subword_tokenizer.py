@@ -8,7 +8,7 @@ import re
 import string
 import textwrap
 import unicodedata
-from collections.abc import Callable, Collection, Container, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -200,7 +200,6 @@ class SubwordTokenizer:
         tokens: Sequence[str],
         rule: str = token_vocabulary.CHARACTERS,
         special: Sequence[str] = (),
-        control: Collection[str] = (),
         samples: Iterable[str] = (),
     ) -> "SubwordTokenizer":
         """Return the tokenizer of a list of whole tokens, such as a trained model's vocabulary.
@@ -212,7 +211,6 @@ class SubwordTokenizer:
                 rest of the text begins with. Only the texts of words are joined with spaces.
             special: the names in `tokens` of padding, start, end and unknown, in this order. Their
                 ids are 0 to 3; see `token_order`. Default: `tokens` has none of them.
-            control: tokens that no text contains, such as tags.
             samples: texts to check. A file has no regular expression: a vocabulary that lacks
                 tokens of a text splits it into shorter ones.
 
@@ -224,7 +222,7 @@ class SubwordTokenizer:
             order = cls.token_order(tokens, special)[len(special) :]
             tokens = [tokens[number] for number in order]
         names = special or token_vocabulary.SPECIAL
-        tokenizer = cls(token_vocabulary.token_model(tokens, rule, names, control))
+        tokenizer = cls(token_vocabulary.token_model(tokens, rule, names))
         token_vocabulary.check_split(tokenizer._processor, rule, samples)
         return tokenizer
 
@@ -240,7 +238,17 @@ class SubwordTokenizer:
         With it, the tables (V, D) of a model whose ids are these indices become ours:
         `table[order]`.
         """
-        return token_vocabulary.token_order(tokens, special)
+        index = {token: number for number, token in enumerate(tokens)}
+        missing = [name for name in special if name not in index]
+        if missing or len(set(special)) != len(token_vocabulary.SPECIAL):
+            raise ValueError(
+                "special: expected the names of the tokens for padding, start, end and unknown, "
+                f"all of them in tokens, got {', '.join(special)}"
+                f"{f', without {missing[0]} in tokens' if missing else ''}; add what is missing to "
+                "tokens, and a row to the tables of the model."
+            )
+        others = (number for number, token in enumerate(tokens) if token not in special)
+        return [*(index[name] for name in special), *others]
 
     @classmethod
     def load(cls, path: str | Path) -> "SubwordTokenizer":
@@ -454,22 +462,14 @@ class SubwordTokenizer:
         )
 
 
-# What a tokenizer of texts needs: all methods and properties but the constructors, and the model.
-PROTOCOL = (
-    "model",
-    *(
-        name
-        for name, value in vars(SubwordTokenizer).items()
-        if not name.startswith("_") and not isinstance(value, (classmethod, staticmethod))
-    ),
-)
-
-
 def check_protocol(tokenizer: object, argument: str) -> None:
-    """Refuse an object that is not a tokenizer; see `PROTOCOL`."""
+    """Refuse an object without the methods and properties of `SubwordTokenizer` and its model."""
     if isinstance(tokenizer, SubwordTokenizer):
         return  # some properties read the whole vocabulary
-    if missing := [name for name in PROTOCOL if not hasattr(tokenizer, name)]:
+    public = (name for name in vars(SubwordTokenizer) if not name.startswith("_"))
+    constructors = (classmethod, staticmethod)
+    needed = (each for each in public if not isinstance(vars(SubwordTokenizer)[each], constructors))
+    if missing := [name for name in ("model", *needed) if not hasattr(tokenizer, name)]:
         more = f" and {len(missing) - 2} more" if len(missing) > 2 else ""
         raise ValueError(
             f"{argument}: expected a SubwordTokenizer or an object with its methods, got "

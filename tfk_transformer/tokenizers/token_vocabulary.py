@@ -8,7 +8,7 @@ that the rest of the text begins with. Texts are not normalized.
 import itertools
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import sentencepiece
 
@@ -56,61 +56,45 @@ def learn_tokens(
     counts = Counter(itertools.chain.from_iterable(map(split, itertools.chain(first, texts))))
     if not counts:
         raise ValueError(f"texts: expected tokens of the rule {rule!r}, got none.")
-    size = len(counts) + len(SPECIAL)
+    ranked = sorted(counts, key=lambda token: (-counts[token], token))
+    size = len(ranked) + len(SPECIAL)
+    if size <= vocab_size:
+        return ranked, first
     if rule in (CHARACTERS, WORDS):
-        ranked = sorted(counts, key=lambda token: (-counts[token], token))
-        tokens = ranked[: vocab_size - len(SPECIAL)]
-        return tokens, first if len(tokens) == len(counts) else ()
+        return ranked[: vocab_size - len(SPECIAL)], ()
     # Without one of its tokens, texts would be split into other, shorter tokens.
-    if size > vocab_size:
-        raise ValueError(
-            f"vocab_size: expected at least {size:,}, the special pieces and one for each token "
-            f"of the texts by the pattern {rule!r}, got {vocab_size:,}."
-        )
-    return sorted(counts, key=lambda token: (-counts[token], token)), first
+    raise ValueError(
+        f"vocab_size: expected at least {size:,}, the special pieces and one for each token of the "
+        f"texts by the pattern {rule!r}, got {vocab_size:,}."
+    )
 
 
-def token_order(tokens: Sequence[str], special: Sequence[str]) -> list[int]:
-    """Return the index in `tokens` of each id; see `SubwordTokenizer.token_order`."""
-    index = {token: number for number, token in enumerate(tokens)}
-    missing = [name for name in special if name not in index]
-    if missing or len(set(special)) != len(SPECIAL):
-        raise ValueError(
-            "special: expected the names of the tokens for padding, start, end and unknown, all "
-            f"of them in tokens, got {', '.join(special)}"
-            f"{f', without {missing[0]} in tokens' if missing else ''}; add what is missing to "
-            "tokens, and a row to the tables of the model."
-        )
-    return [
-        *(index[name] for name in special),
-        *(number for number, token in enumerate(tokens) if token not in special),
-    ]
+def piece_of(token: str, rule: str) -> str:
+    """Return the SentencePiece piece of a token."""
+    return WORD_MARK + token if rule == WORDS else token.replace(" ", WORD_MARK)
 
 
-def token_model(
-    tokens: Sequence[str], rule: str, special: Sequence[str], control: Collection[str]
-) -> bytes:
-    """Return the SentencePiece model of tokens, whose ids begin after the special ones."""
+def token_model(tokens: Sequence[str], rule: str, special: Sequence[str] = SPECIAL) -> bytes:
+    """Return the SentencePiece model of tokens, whose ids begin after the special ones.
+
+    Raises:
+        ValueError: if a token occurs twice, or no text has it by the rule.
+    """
     from sentencepiece.sentencepiece_model_pb2 import ModelProto, TrainerSpec
 
-    tokens = [token if token in control else token.replace(WORD_MARK, " ") for token in tokens]
-    _check_tokens(tokens, rule, special, control)
-    piece_type = ModelProto.SentencePiece
+    tokens = [token.replace(WORD_MARK, " ") for token in tokens]
+    _check_tokens(tokens, rule, special)
+    types = ModelProto.SentencePiece
     is_words = rule == WORDS
     model = ModelProto()
     for id_, name in enumerate(special):
-        is_unknown = id_ == UNKNOWN_ID
-        model.pieces.add(piece=name, type=piece_type.UNKNOWN if is_unknown else piece_type.CONTROL)
+        model.pieces.add(piece=name, type=types.UNKNOWN if id_ == UNKNOWN_ID else types.CONTROL)
     trainer = model.trainer_spec
     for token in tokens:
-        piece = WORD_MARK + token if is_words else token.replace(" ", WORD_MARK)
-        kind = piece_type.NORMAL
-        if token in control:
-            piece, kind = token, piece_type.CONTROL
-        elif not is_words and len(token) > 1:
-            kind = piece_type.USER_DEFINED
-            trainer.user_defined_symbols.append(piece)
-        model.pieces.add(piece=piece, type=kind)
+        piece = model.pieces.add(piece=piece_of(token, rule), type=types.NORMAL)
+        if not is_words and len(token) > 1:
+            piece.type = types.USER_DEFINED
+            trainer.user_defined_symbols.append(piece.piece)
     trainer.model_type = TrainerSpec.WORD if is_words else TrainerSpec.CHAR
     trainer.vocab_size = len(model.pieces)
     trainer.unk_surface = f" {UNKNOWN_TEXT}" if is_words else UNKNOWN_TEXT
@@ -123,10 +107,7 @@ def token_model(
     return bytes(model.SerializeToString())
 
 
-def _check_tokens(
-    tokens: Sequence[str], rule: str, special: Sequence[str], control: Collection[str]
-) -> None:
-    """Refuse tokens that no text has by the rule, and tokens that occur twice."""
+def _check_tokens(tokens: Sequence[str], rule: str, special: Sequence[str]) -> None:
     split = split_function(rule)
     seen = set() if rule == WORDS else set(special)  # pieces of words begin with a mark
     for token in tokens:
@@ -134,13 +115,10 @@ def _check_tokens(
         if not token or token in seen:
             raise ValueError(f"tokens: expected each token once, got {name} again or empty.")
         seen.add(token)
-        if token in control or rule == LONGEST:
-            continue
-        if (parts := split(token)) != [token]:
+        if rule != LONGEST and (parts := split(token)) != [token]:
             raise ValueError(
                 f"tokens: expected tokens by the rule {rule!r}, got {name}, which it splits into "
-                f"{shorten(repr(parts))}; remove the token, or name it in `control` if it is not "
-                f"text, or use the rule {LONGEST!r}."
+                f"{shorten(repr(parts))}; remove the token, or use the rule {LONGEST!r}."
             )
 
 
@@ -155,9 +133,8 @@ def check_split(
         return
     split = split_function(rule)
     for text in texts:
-        tokens = [token.replace(" ", WORD_MARK) for token in split(text)]
-        pieces = [WORD_MARK + token for token in tokens] if rule == WORDS else tokens
-        ids = map(processor.piece_to_id, pieces)
+        tokens = split(text)
+        ids = [processor.piece_to_id(piece_of(token, rule)) for token in tokens]
         runs = ((token, list(run)) for token, run in itertools.groupby(ids))
         expected = [id_ for token, run in runs for id_ in (run[:1] if token == UNKNOWN_ID else run)]
         actual = processor.encode(text)
