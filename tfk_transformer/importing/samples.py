@@ -26,34 +26,38 @@ def check_samples(
     Raises:
         ValueError: if every text begins with an unknown token.
     """
-    unknown = _unknown_ids(table)
+    (candidates,) = np.nonzero(table[:, 0] == table[UNKNOWN_ID, 0])  # to save memory
+    same = (table[candidates] == table[UNKNOWN_ID]).all(axis=1)
+    unknown = set(candidates[same].tolist())
     texts = [text for text in dict.fromkeys(texts) if text.strip()]
     samples = [*texts, *_random_texts(tokenizer, unknown)]
     rows = tokenizer.encode(samples)
+
+    def first_unknown(text: str, row: Sequence[int]) -> str:
+        """Return the first piece of a text that the model's vocabulary lacks."""
+        token = next(token for token in row if token in unknown)
+        if token != UNKNOWN_ID:
+            return repr(tokenizer.pieces_of([token])[0])
+        lacking = (each for each in text if UNKNOWN_ID in tokenizer.encode([each])[0])
+        return repr(next(lacking, text.split()[0]))
+
     if rows and all(row and row[0] in unknown for row in rows):
         raise ValueError(
             f"vocab: expected a tokenizer whose pieces the model's vocabulary has, got the unknown "
-            f"token {_piece(tokenizer, samples[0], rows[0], unknown)} at the start of each of "
-            f"{len(rows)} sample texts, such as {shorten(repr(samples[0]))}; pass the tokenizer of "
-            "the training (vocab), or the rule of its tokens (tokens): 'characters', 'words', or a "
+            f"token {first_unknown(samples[0], rows[0])} at the start of each of {len(rows)} "
+            f"sample texts, such as {shorten(repr(samples[0]))}; pass the tokenizer of the "
+            "training (vocab), or the rule of its tokens (tokens): 'characters', 'words', or a "
             "regular expression."
         )
-    counts = [sum(token in unknown for token in row) for row in rows[: len(texts)]]
-    if not sum(counts):
+    read = list(zip(texts, rows, strict=False))  # without the random texts
+    counts = [sum(token in unknown for token in row) for _, row in read]
+    if not any(counts):
         return None
-    first = next(number for number, count in enumerate(counts) if count)
-    total = sum(map(len, rows[: len(texts)]))
+    text, row = next(each for each, count in zip(read, counts, strict=True) if count)
     return (
-        f"{sum(counts)} of {total} tokens of {len(texts)} sample texts are unknown to the model, "
-        f"first {_piece(tokenizer, samples[first], rows[first], unknown)} in "
-        f"{shorten(repr(samples[first]))}"
+        f"{sum(counts)} of {sum(len(row) for _, row in read)} tokens of {len(texts)} sample texts "
+        f"are unknown to the model, first {first_unknown(text, row)} in {shorten(repr(text))}"
     )
-
-
-def _unknown_ids(table: np.ndarray) -> set[int]:
-    (candidates,) = np.nonzero(table[:, 0] == table[UNKNOWN_ID, 0])  # to save memory
-    same = (table[candidates] == table[UNKNOWN_ID]).all(axis=1)
-    return set(candidates[same].tolist())
 
 
 def _random_texts(tokenizer: SubwordTokenizer, unknown: set[int]) -> list[str]:
@@ -63,12 +67,3 @@ def _random_texts(tokenizer: SubwordTokenizer, unknown: set[int]) -> list[str]:
     random = np.random.default_rng(0)
     texts = tokenizer.decode([random.choice(known, TOKENS).tolist() for _ in range(TEXTS)])
     return list(filter(str.strip, texts))
-
-
-def _piece(tokenizer: SubwordTokenizer, text: str, row: Sequence[int], unknown: set[int]) -> str:
-    """Return the first piece of a text that the model's vocabulary lacks."""
-    token = next(token for token in row if token in unknown)
-    if token != UNKNOWN_ID:
-        return repr(tokenizer.pieces_of([token])[0])
-    characters = (character for character in text if UNKNOWN_ID in tokenizer.encode([character])[0])
-    return repr(next(characters, text.split()[0]))

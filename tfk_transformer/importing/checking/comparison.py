@@ -21,12 +21,11 @@ from tfk_transformer.importing.checking.reference_program import CTRANSLATE2, TR
 from tfk_transformer.importing.ctranslate2_folder import argos, tokens
 from tfk_transformer.importing.ctranslate2_folder.binary_file import open_binary
 from tfk_transformer.importing.hugging_face.multilingual import MBART_25, SMALL100
-from tfk_transformer.importing.token_lists import piece_of
 from tfk_transformer.importing.vocabulary import UNKNOWN_PIECE, WORD_MARK, is_tag
 from tfk_transformer.pipelines.translator import Translator
 from tfk_transformer.text.languages import Languages
 from tfk_transformer.text.results import Translation
-from tfk_transformer.tokenizers.token_vocabulary import split_function
+from tfk_transformer.tokenizers.token_vocabulary import piece_of, split_function
 from tfk_transformer.training.trimming import TRIMMING
 
 # The packages that each library needs to run a model.
@@ -174,16 +173,14 @@ def _ctranslate2_request(
     folder = path / model_paths.ARGOS_MODEL_FOLDER if is_package else path
     values = tokens.FolderConfig.read(folder, open_binary(folder / model_paths.CTRANSLATE2_BINARY))
     rule = translator.origin.get("tokens")
-    vocabularies = tokens.read_vocabularies(folder, values.unk_token)
-    tokenizers, pieces = tokens.read_tokenizers(
-        list(dict.fromkeys((folder, path))), vocab, rule, values, vocabularies
-    )
+    folders = list(dict.fromkeys((folder, path)))
+    models, vocabularies, pieces = tokens.read_tokenizers(folders, vocab, rule, values)
     _, _, target_prefix = argos.read_package(path)
     passed, _ = tokens.passed_tokens(
-        values, pieces[1], tokenizers[0].model, _languages(translator), target_prefix
+        values, pieces[1], models[0], _languages(translator), target_prefix
     )
     if rule is None:
-        model = tokenizers[0].model.SerializeToString()
+        model = models[0].SerializeToString()
         texts_tokens = SentencePieceProcessor(model_proto=model).encode(texts, out_type=str)
     else:
         texts_tokens = [

@@ -22,7 +22,6 @@ from tfk_transformer.importing.ctranslate2_folder.tokens import (
     passed_tokens,
     read_sides,
     read_tokenizers,
-    read_vocabularies,
 )
 from tfk_transformer.importing.ctranslate2_folder.weights import (
     OUTPUT_BIAS,
@@ -67,18 +66,11 @@ def read_ctranslate2(
     file = open_binary(folder / CTRANSLATE2_BINARY)
     check_supported(file)
     values = FolderConfig.read(folder, file)
-    tokenizers, vocabularies = read_tokenizers(
-        list(dict.fromkeys((folder, path))),
-        vocab,
-        rule,
-        values,
-        read_vocabularies(folder, values.unk_token),
-    )
+    folders = list(dict.fromkeys((folder, path)))
+    tokenizers, _, vocabularies = read_tokenizers(folders, vocab, rule, values)
     source_tokens, target_tokens = vocabularies
     options = read_options(file, values.layer_norm_epsilon)
-    passed, selected = passed_tokens(
-        values, target_tokens, tokenizers[0].model, languages, target_prefix
-    )
+    passed, selected = passed_tokens(values, target_tokens, tokenizers[0], languages, target_prefix)
     # Whether the first token of the decoder has an embedding of zeros.
     starts_with_zeros = file.number("decoder/start_from_zero_embedding", 0) != 0
     start = passed.start
@@ -126,7 +118,7 @@ def _config(
     file: BinaryFile,
     options: dict[str, Any],
     sides: tuple[Vocabulary, Vocabulary],
-    vocabularies: tuple[list[str], list[str]],
+    vocabularies: tuple[list[str], ...],
     passed: PassedTokens,
     unknown: str,
 ) -> TransformerConfig:

@@ -20,6 +20,7 @@ from tfk_transformer.importing.vocabulary import (
     SpecialRows,
     Vocabulary,
     check_vocab,
+    first_rows,
     read_sentencepiece,
     remap_vocabulary,
     sentencepiece_model,
@@ -76,13 +77,6 @@ class FolderConfig(ForeignConfig):
             add_source_bos=bool(file.number("with_source_bos", 0)),
             add_source_eos=bool(file.number("with_source_eos", 0)),
         )
-
-
-class Tokenizer(NamedTuple):
-    """A tokenizer of a side."""
-
-    name: str  # in messages
-    model: ModelProto
 
 
 class PassedTokens(NamedTuple):
@@ -183,33 +177,45 @@ def find_tokenizers(folders: Sequence[Path], vocab: Sequence[Path]) -> tuple[Pat
 
 
 def read_tokenizers(
-    folders: Sequence[Path],
-    vocab: Sequence[Path],
-    rule: str | None,
-    config: FolderConfig,
-    vocabularies: tuple[list[str], list[str]],
-) -> tuple[list[Tokenizer], tuple[list[str], list[str]]]:
-    """Return the tokenizers of source and target, and their vocabularies with pieces as tokens."""
+    folders: Sequence[Path], vocab: Sequence[Path], rule: str | None, config: FolderConfig
+) -> tuple[tuple[ModelProto, ModelProto], tuple[list[str], ...], tuple[list[str], ...]]:
+    """Return the SentencePiece models, the tokens by row, and their pieces, of source and target.
+
+    The first of the `folders` has the vocabularies. Without a `rule`, tokens are pieces.
+    """
+    vocabularies = read_vocabularies(folders[0], config.unk_token)
     if rule is None:
         paths = find_tokenizers(folders, vocab)
-        return [Tokenizer(str(path), read_sentencepiece(path)) for path in paths], vocabularies
+        models = [read_sentencepiece(path) for path in paths]
+        for path, model, tokens in zip(paths, models, vocabularies, strict=True):
+            _check_shared(path, model, tokens)
+        return (models[0], models[1]), vocabularies, vocabularies
     if vocab:
         raise ValueError(
             f"vocab: expected none with tokens={rule!r}, which reads the folder's vocabularies, "
             f"got {', '.join(map(str, vocab))}."
         )
     special = (*PAD_NAMES, config.bos_token or "", config.eos_token, config.unk_token)
-    (source, source_pieces), (target, target_pieces) = (
-        token_list_model(tokens, rule, special) for tokens in vocabularies
-    )
-    name = f"the rule {rule!r}"
-    return [Tokenizer(name, source), Tokenizer(name, target)], (source_pieces, target_pieces)
+    sides = [token_list_model(tokens, rule, special) for tokens in vocabularies]
+    (source, source_pieces), (target, target_pieces) = sides
+    return (source, target), vocabularies, (source_pieces, target_pieces)
+
+
+def _check_shared(path: Path, model: ModelProto, tokens: Sequence[str]) -> None:
+    """Refuse a SentencePiece model of another vocabulary."""
+    pieces = set(text_pieces(model))
+    shared = len(pieces.intersection(tokens))
+    if shared < MIN_SHARED_PIECES * min(len(pieces), len(tokens)):
+        raise ValueError(
+            f"tokenizer: expected the SentencePiece model of the vocabulary, got {path}, of whose "
+            f"{len(pieces):,} pieces the vocabulary has {shared:,}."
+        )
 
 
 def read_sides(
     config: FolderConfig,
-    vocabularies: tuple[list[str], list[str]],
-    tokenizers: Sequence[Tokenizer],
+    vocabularies: tuple[list[str], ...],
+    protos: tuple[ModelProto, ModelProto],
     rows: tuple[int, int],
     never_predicted: Collection[int],
     start_token: str | None,
@@ -217,17 +223,15 @@ def read_sides(
 ) -> tuple[Side, Side]:
     """Return the tokens of source and target, and SentencePiece models with their ids.
 
-    Pairs have values of source and target: the tokens by row, the tokenizers, and the numbers of
-    rows of the tables, of which there is one if they are joint. A start
-    token None has an embedding of zeros.
+    Pairs have values of source and target: the pieces by row, SentencePiece models, and the numbers
+    of rows of the tables, of which there is one if they are joint. A start token None has an
+    embedding of zeros.
     """
     source_tokens, target_tokens = vocabularies
-    protos = [tokenizer.model for tokenizer in tokenizers]
     required = [config.eos_token] if config.add_source_eos else []
-    _check_tokens(source_tokens, tokenizers[0], rows[0], required)
-    _check_tokens(target_tokens, tokenizers[1], rows[1], [config.eos_token])
-    # The row of each token, the first one if there are several.
-    pieces = {token: row for row, token in reversed([*enumerate(target_tokens)])}
+    _check_tokens(source_tokens, rows[0], required)
+    _check_tokens(target_tokens, rows[1], [config.eos_token])
+    pieces = first_rows(target_tokens)
     start = None if start_token is None else pieces.get(start_token, pieces[config.unk_token])
     special, extra = _special_rows(config, pieces, protos[1], rows[1], start, never_predicted)
     added = set(text_pieces(protos[0])) - set(source_tokens)
@@ -240,7 +244,7 @@ def read_sides(
     )
     source = target
     if not joint:
-        pieces = {token: row for row, token in reversed([*enumerate(source_tokens)])}
+        pieces = first_rows(source_tokens)
         start = pieces.get(str(config.bos_token)) if special.dedicated_start else None
         # A source is never predicted.
         special, extra = _special_rows(config, pieces, protos[0], rows[0], start, range(rows[0]))
@@ -252,22 +256,13 @@ def read_sides(
     )
 
 
-def _check_tokens(
-    tokens: Sequence[str], tokenizer: Tokenizer, rows: int, required: Sequence[str]
-) -> None:
-    """Refuse a vocabulary that fits neither the table nor the SentencePiece model."""
+def _check_tokens(tokens: Sequence[str], rows: int, required: Sequence[str]) -> None:
+    """Refuse a vocabulary that does not fit the table."""
     if len(tokens) > rows or not set(required).issubset(tokens):
         raise ValueError(
             f"vocabulary: expected at most {rows:,} tokens, the rows of the table, with "
             f"{', '.join(map(shorten, required)) or 'any names'}, got {len(tokens):,} tokens"
             f"{'' if set(required).issubset(tokens) else ' without it'}."
-        )
-    pieces = set(text_pieces(tokenizer.model))
-    shared = len(pieces.intersection(tokens))
-    if shared < MIN_SHARED_PIECES * min(len(pieces), len(tokens)):
-        raise ValueError(
-            f"tokenizer: expected the SentencePiece model of the vocabulary, got {tokenizer.name}, "
-            f"of whose {len(pieces):,} pieces the vocabulary has {shared:,}."
         )
 
 

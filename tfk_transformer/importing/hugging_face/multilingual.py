@@ -5,7 +5,7 @@ in the places of these tokens.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Self, TypeAlias
 
@@ -157,42 +157,18 @@ def read_m2m100(folder: Path, values: Mapping[str, Any], languages: Languages) -
     # M2M100 and SMaLL-100 have vocab.json, and NLLB has tokenizer.json.
     is_m2m100 = (folder / VOCABULARY).is_file()
     family = _m2m100_family(folder, values, is_m2m100)
-    if not is_m2m100 and (tokens := _tokens_of_json(folder)):
-        return _import_pair(folder, values, languages, hf_config, tokens, family)
-    path = folder / SENTENCEPIECE_FILE
-    required = [path.name, VOCABULARY if is_m2m100 else TOKENIZER_JSON]
-    model_folder.check_model_files(folder, required)
-    model = read_sentencepiece(path)
-    if is_m2m100:
-        pieces = model_folder.read_pieces(folder / VOCABULARY)
-        config_path = folder / model_folder.TOKENIZER_CONFIG
-        codes = model_folder.read_optional_json(config_path).get("language_codes", "m2m100")
-        if not isinstance(codes, str) or codes not in M2M100_LANGUAGES:
-            raise ValueError(
-                f"tokenizer: expected language_codes {' or '.join(M2M100_LANGUAGES)} in "
-                f"{config_path}, got {codes!r}."
-            )
-        rows = {code: len(pieces) + i for i, code in enumerate(M2M100_LANGUAGES[codes])}
-        pieces |= {f"__{code}__": row for code, row in rows.items()}
-    else:
-        rows = _added_languages(folder)
-        pieces = {**_fairseq_pieces(model, path), **rows}
-    return _import_pair(folder, values, languages, hf_config, (pieces, rows, model), family)
+    tokens = _m2m100_tokens(folder) if is_m2m100 else _fairseq_tokens(folder, [TOKENIZER_JSON])
+    return _import_pair(folder, values, languages, hf_config, tokens, family)
 
 
 def read_mbart(folder: Path, values: Mapping[str, Any], languages: Languages) -> Imported:
     """Read a folder of mBART-50, or of mBART-25, whose languages stand in other places."""
-    path = folder / SENTENCEPIECE_FILE
-    tokens = _tokens_of_json(folder)
-    if tokens is None:
-        model_folder.check_model_files(folder, [path.name])
-        model = read_sentencepiece(path)
-        pieces = _fairseq_pieces(model, path)
+    pieces, language_rows, model = _fairseq_tokens(folder)
     tokenizer = model_folder.read_optional_json(folder / model_folder.TOKENIZER_CONFIG)
     tokenizer_class = {**values, **tokenizer}.get("tokenizer_class")
     if tokenizer_class is None:
         rows = values.get("vocab_size")
-        text_rows = len(tokens[0]) - len(tokens[1]) if tokens else len(pieces)
+        text_rows = len(pieces) - len(language_rows)
         is_larger = type(rows) is int and rows >= text_rows + len(MBART_LANGUAGES)
         tokenizer_class = "MBart50Tokenizer" if is_larger else "MBartTokenizer"
     if str(tokenizer_class) not in MBART_TOKENIZERS:
@@ -202,13 +178,10 @@ def read_mbart(folder: Path, values: Mapping[str, Any], languages: Languages) ->
             "in other places."
         )
     family = MBART_TOKENIZERS[str(tokenizer_class)]
-    if tokens is None:
-        if (folder / TOKENIZER_JSON).is_file():
-            language_rows = _added_languages(folder)
-        else:
-            codes = MBART_LANGUAGES[:25] if family == MBART_25 else MBART_LANGUAGES
-            language_rows = {code: len(pieces) + i for i, code in enumerate(codes)}
-        tokens = ({**pieces, **language_rows}, language_rows, model)
+    if not language_rows:
+        codes = MBART_LANGUAGES[:25] if family == MBART_25 else MBART_LANGUAGES
+        language_rows = {code: len(pieces) + i for i, code in enumerate(codes)}
+    tokens = ({**pieces, **language_rows}, language_rows, model)
     checked = dict(values)
     if family == MBART_25:
         # The decoder starts with the target language, whatever the folder's own pair is.
@@ -286,25 +259,47 @@ def _m2m100_family(folder: Path, values: Mapping[str, Any], is_m2m100: bool) -> 
     return LEGACY_NLLB if tokenizer.get("legacy_behaviour") else "NLLB"
 
 
-def _fairseq_pieces(model: ModelProto, path: Path) -> dict[str, int]:
-    """Return fairseq's rows of the pieces: its special tokens replace the model's first three."""
+def _m2m100_tokens(folder: Path) -> Tokens:
+    model_folder.check_model_files(folder, [SENTENCEPIECE_FILE, VOCABULARY])
+    pieces = model_folder.read_pieces(folder / VOCABULARY)
+    config_path = folder / model_folder.TOKENIZER_CONFIG
+    codes = model_folder.read_optional_json(config_path).get("language_codes", "m2m100")
+    if not isinstance(codes, str) or codes not in M2M100_LANGUAGES:
+        raise ValueError(
+            f"tokenizer: expected language_codes {' or '.join(M2M100_LANGUAGES)} in "
+            f"{config_path}, got {codes!r}."
+        )
+    rows = {code: len(pieces) + i for i, code in enumerate(M2M100_LANGUAGES[codes])}
+    pieces |= {f"__{code}__": row for code, row in rows.items()}
+    return pieces, rows, read_sentencepiece(folder / SENTENCEPIECE_FILE)
+
+
+def _fairseq_tokens(folder: Path, required: Sequence[str] = ()) -> Tokens:
+    """Return the tokens of NLLB or mBART. transformers 5 saves only tokenizer.json.
+
+    Without tokenizer.json, there are no languages. It is not needed unless it is `required`.
+    """
+    path, json_path = folder / SENTENCEPIECE_FILE, folder / TOKENIZER_JSON
+    if json_path.is_file() and not path.is_file():
+        return _tokens_of_json(json_path)
+    model_folder.check_model_files(folder, [path.name, *required])
+    model = read_sentencepiece(path)
     names = [piece.piece for piece in model.pieces]
     if names[:3] != [UNKNOWN_PIECE, START_PIECE, END_PIECE]:
         raise ValueError(
             f"tokenizer: expected {UNKNOWN_PIECE}, {START_PIECE}, {END_PIECE} as the first pieces "
             f"of {path}, got {', '.join(names[:3])}."
         )
-    return {name: row for row, name in enumerate([*FAIRSEQ_SPECIALS, *names[3:]])}
+    # fairseq's special tokens replace the model's first three.
+    pieces = {name: row for row, name in enumerate([*FAIRSEQ_SPECIALS, *names[3:]])}
+    languages = _added_languages(json_path) if json_path.is_file() else {}
+    return {**pieces, **languages}, languages, model
 
 
-def _tokens_of_json(folder: Path) -> Tokens | None:
-    """Return the tokens of a folder with tokenizer.json only, as transformers 5 saves it."""
-    path = folder / TOKENIZER_JSON
-    if (folder / SENTENCEPIECE_FILE).is_file() or not path.is_file():
-        return None
-    model_folder.check_model_files(folder, [path.name])
+def _tokens_of_json(path: Path) -> Tokens:
+    model_folder.check_model_files(path.parent, [path.name])
     file = read_tokenizer_json(path, CURE)
-    languages = _added_languages(folder)
+    languages = _added_languages(path)
     others = file.added - {*languages, *FAIRSEQ_SPECIALS, MASK_PIECE}
     if others or not set(FAIRSEQ_SPECIALS) <= set(file.rows):
         got = f"the added token {shorten(min(others))}" if others else "others"
@@ -316,9 +311,9 @@ def _tokens_of_json(folder: Path) -> Tokens | None:
     return pieces, languages, file.model
 
 
-def _added_languages(folder: Path) -> dict[str, int]:
+def _added_languages(path: Path) -> dict[str, int]:
     """Return the rows of the languages' tokens: the added special tokens of tokenizer.json."""
-    values = model_folder.read_optional_json(folder / TOKENIZER_JSON, MAX_VOCABULARY_BYTES)
+    values = model_folder.read_optional_json(path, MAX_VOCABULARY_BYTES)
     added = values.get("added_tokens", [])
     try:
         languages = {
@@ -332,6 +327,6 @@ def _added_languages(folder: Path) -> dict[str, int]:
         got = shorten(str(languages)) if languages else "none"
         raise ValueError(
             "tokenizer: expected the languages' tokens as special added_tokens in "
-            f"{folder / TOKENIZER_JSON}, got {got}."
+            f"{path}, got {got}."
         )
     return languages

@@ -19,15 +19,12 @@ from tfk_transformer.config.words import shorten
 from tfk_transformer.importing.hugging_face import model_folder
 from tfk_transformer.importing.vocabulary import (
     MAX_ROWS,
-    TYPES,
-    UNIGRAM,
     WORD_MARK,
     Piece,
     parse_sentencepiece,
 )
 
 TOKENIZER_JSON = "tokenizer.json"
-BPE = next(number for number, name in TYPES.items() if name == "bpe")
 MAX_STEPS = 2**27  # of segmenting all pieces, the squares of their lengths; NLLB takes 2**24
 BYTES = frozenset(f"<0x{byte:02X}>" for byte in range(256))
 # Rules of SentencePiece that map each whitespace character to a blank, compressed: its class
@@ -89,7 +86,7 @@ def read_tokenizer_json(path: Path, cure: str) -> TokenizerFile:
             pieces=pieces,
             trainer_spec=trainer_of(
                 pieces,
-                BPE if "merges" in values["model"] else UNIGRAM,
+                "BPE" if "merges" in values["model"] else "UNIGRAM",
                 bool(values["model"].get("byte_fallback")),
             ),
             normalizer_spec=_normalizer(values),
@@ -167,11 +164,11 @@ def _normalizer(values: Mapping[str, Any]) -> NormalizerSpec:
 
 
 def trainer_of(
-    pieces: Sequence[Piece], model_type: int = UNIGRAM, byte_fallback: bool = False
+    pieces: Sequence[Piece], model_type: str = "UNIGRAM", byte_fallback: bool = False
 ) -> TrainerSpec:
     """Return the part of a SentencePiece model that describes its pieces, one of them unknown."""
     return TrainerSpec(
-        model_type=TrainerSpec.ModelType.Name(model_type),
+        model_type=model_type,
         vocab_size=len(pieces),
         byte_fallback=byte_fallback,
         unk_id=next((row for row, piece in enumerate(pieces) if piece.type == Piece.UNKNOWN), -1),
