@@ -280,13 +280,11 @@ def _write_formats(
     have them.
     """
     is_classifier = isinstance(fitted, TextClassifier)
-    pages = [name for name in WEB_SOURCES if name in formats]
-    sources = {web_files.SCORING, *(WEB_SOURCES[name] for name in pages)} if pages else set()
-    selected = [
-        name
-        for name in TRANSLATOR_FORMATS
-        if name in {*formats, *sources} and name not in WEB_SOURCES
-    ]
+    sources = {
+        name: (WEB_SOURCES[name], web_files.SCORING) for name in WEB_SOURCES if name in formats
+    }
+    needed = set(formats).union(*sources.values()) - set(sources)
+    selected = [name for name in TRANSLATOR_FORMATS if name in needed]
     written: dict[str, Figures] = {}
     failed: dict[str, Figures] = {}
     with tempfile.TemporaryDirectory(dir=folder) as scratch:
@@ -301,19 +299,17 @@ def _write_formats(
             with _remove_if_different(folders[name], name, failed):
                 written[name] = writer(fitted, folders[name], expected)
         if npm_packages and isinstance(expected, ExpectedResults):
-            for name in pages:
-                source = WEB_SOURCES[name]
+            for name, onnx in sources.items():
                 with _remove_if_different(folder, name, failed):
-                    if missing := next(
-                        (s for s in (source, web_files.SCORING) if s in failed), None
-                    ):
-                        raise ParityError(failed[missing]["reason"])
+                    for source in onnx:
+                        if source in failed:
+                            raise ParityError(failed[source]["reason"])
                     written[name] = web_files.write_web(
-                        expected, folder, name, npm_packages, folders, written[source]
+                        expected, folder, name, npm_packages, folders, written[onnx[0]]
                     )
-    for name in set(selected) - set(formats):
-        written.pop(name, None)
-        failed.pop(name, None)
+    for figures in (written, failed):
+        for name in figures.keys() - set(formats):
+            del figures[name]
     return written, failed
 
 

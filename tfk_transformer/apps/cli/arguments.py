@@ -6,7 +6,7 @@ The checks run before TensorFlow is loaded.
 import functools
 import inspect
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, get_args, get_origin
@@ -181,6 +181,11 @@ def named_value(text: str, flag: str, example: str) -> tuple[str, Any]:
         return name, value
 
 
+def named_values(texts: Iterable[str] | None, flag: str, example: str) -> dict[str, Any]:
+    """Parse the values of a repeated option; see `named_value`."""
+    return dict(named_value(text, flag, example) for text in texts or ())
+
+
 def search_settings(
     values: list[str] | None, beam_size: int | None, default_beam: int | None = None
 ) -> dict[str, Any]:
@@ -189,7 +194,7 @@ def search_settings(
     `values` are those of `--setting`. `default_beam` is the beam size if no option sets one; with
     None, the model's default applies.
     """
-    settings = dict(named_value(text, "--setting", "length_penalty=1") for text in values or [])
+    settings = named_values(values, "--setting", "length_penalty=1")
     rules = setting_rules()
     if unknown := sorted(set(settings) - set(rules)):
         raise ValueError(unknown_names("settings", unknown, rules))

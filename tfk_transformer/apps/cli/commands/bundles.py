@@ -127,8 +127,8 @@ def import_command(
             vocab=vocab or (),
             tokens=tokens,
             layout=layout,
-            special_ids=_named_values(special_id, "--special-id", "pad=1") or None,
-            options=_named_values(model_option, "--option", "num_heads=8"),
+            special_ids=arguments.named_values(special_id, "--special-id", "pad=1") or None,
+            options=arguments.named_values(model_option, "--option", "num_heads=8"),
             source_text_prefix=source_text_prefix,
             probes=texts,
             keep_texts=keep_texts,
@@ -159,10 +159,6 @@ def import_command(
             "do not rely on it, and report this with the output above."
         )
         raise typer.Exit(1)
-
-
-def _named_values(values: Sequence[str] | None, flag: str, example: str) -> dict[str, Any]:
-    return dict(arguments.named_value(text, flag, example) for text in values or ())
 
 
 def _check_model(model: str) -> None:

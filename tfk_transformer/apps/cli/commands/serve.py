@@ -54,8 +54,7 @@ def serve_command(
     from tfk_transformer.export.to_saved_model.serving import newest_version
 
     arguments.check_input_files(api_key_file=api_key_file)
-    example = "length_penalty=1"
-    search = dict(arguments.named_value(text, "--setting", example) for text in setting or [])
+    search = arguments.named_values(setting, "--setting", "length_penalty=1")
     search |= {} if beam_size is None else {"beam_size": beam_size}
     arguments.check_settings(model, search)
     newest = newest_version(model)

@@ -65,8 +65,7 @@ def read_recipe(file: Path | None, overrides: dict[str, Any]) -> Recipe:
     values = Recipe.read_values(file) if file else {}
     for name, example in (("options", "norm=post"), ("search", "beam_size=6")):
         flag = OPTIONS[name]["flag"]
-        texts = overrides.get(name, ())
-        if named := dict(arguments.named_value(text, flag, example) for text in texts):
+        if named := arguments.named_values(overrides.get(name), flag, example):
             overrides = {**overrides, name: {**values.get(name, {}), **named}}
     values |= overrides
     if "data" not in values:
