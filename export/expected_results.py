@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import sacrebleu
 
 from tfk_transformer.config.search_settings import PENALTY_FORMS, SearchSettings, length_penalty
 from tfk_transformer.export import parity
@@ -186,9 +187,14 @@ class ExpectedResults:
         self, source_ids: np.ndarray, target_ids: np.ndarray, settings: SearchSettings
     ) -> np.ndarray:
         """Return the model's scores (n,) of hypotheses (n, T) of sources (n, S)."""
-        inputs = {"source_ids": source_ids, "target_ids": target_ids}
-        log_probs = self.runtime.run("score_and_attend", inputs)[LOG_PROBABILITY.name]
-        return np.asarray(log_probs) / _penalties(target_ids, settings)
+        count = math.ceil(len(target_ids) / PROBE_BATCH_SIZE) or 1
+        batches = (np.array_split(ids, count) for ids in (source_ids, target_ids))
+        outputs = [
+            self.runtime.run("score_and_attend", {"source_ids": sources, "target_ids": targets})
+            for sources, targets in zip(*batches, strict=True)
+        ]
+        log_probs = np.concatenate([each[LOG_PROBABILITY.name] for each in outputs])
+        return np.asarray(log_probs / _penalties(target_ids, settings))
 
     def int8_figures(self, rows: Sequence[int], ids: np.ndarray) -> Figures:
         """Return how far 8-bit translations, ids (n, T), are from the model's, ids of these rows.
@@ -199,22 +205,20 @@ class ExpectedResults:
         """
         settings = SearchSettings(**self.beam_settings)
         own = self.best[rows]
-        batches = np.array_split(np.arange(len(rows)), math.ceil(len(rows) / PROBE_BATCH_SIZE) or 1)
         with without_graph_optimizer():
             own_scores, scores = (
-                np.concatenate(
-                    [self._score_hypotheses(self.ids[rows][b], each[b], settings) for b in batches]
-                )
-                for each in (own, ids)
+                self._score_hypotheses(self.ids[rows], each, settings) for each in (own, ids)
             )
         penalties = _penalties(own, settings) / np.maximum(1, np.count_nonzero(own, axis=1))
         decode = self.translator.target_tokenizer.decode
+        # BLEU over words would be 0 for translations of fewer than four words.
+        bleu = sacrebleu.corpus_bleu(decode(ids.tolist()), [decode(own.tolist())], tokenize="char")
         return {
             "sentences": len(rows),
             "regret_per_token": float(np.mean((own_scores - scores) * penalties)),
             "same_translations": len(rows)
             - len(parity.different_rows(own[:, np.newaxis], ids[:, np.newaxis])),
-            "bleu_with_the_model": parity.agreement(decode(own.tolist()), decode(ids.tolist())),
+            "bleu_with_the_model": bleu.score,
         }
 
     def check_steps(self, name: str, runtime: TranslatorRuntime) -> None:

@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
-import sacrebleu
 
 from tfk_transformer.config.search_settings import SearchSettings
 from tfk_transformer.constants import UNKNOWN_ID
@@ -200,14 +199,6 @@ def check_share(name: str, search: str, same: Sequence[bool], difference: float)
             f"log-probabilities that differ by up to {difference:.2g} (at most "
             f"{SCORE_TOLERANCE:g} allowed)"
         )
-
-
-def agreement(expected: list[str], got: list[str]) -> float:
-    """Return the BLEU over characters of an artifact's translations against the model's.
-
-    BLEU over words would be 0 for translations of fewer than four words.
-    """
-    return sacrebleu.corpus_bleu(got, [expected], tokenize="char").score
 
 
 def compare_texts(

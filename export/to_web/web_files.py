@@ -62,49 +62,33 @@ def write_web(
 ) -> Figures:
     """Write a web folder into the folder of an export, and return its parity figures.
 
-    It has copies of ONNX files: `folders` are the folders of these formats, and `figures` the
-    figures of the format that translates.
+    It has copies of two ONNX files over ids: one translates, with these parity figures, and the
+    other one gives the attention that the page shows. `folders` are the folders of their formats.
     """
     onnx = WEB_SOURCES[name]
     path = folder / RESULTS[name]
-    search, score = folders[onnx] / SEARCH_FILES[onnx], folders[SCORING] / file_names.SCORE_FILE
-    write_web_page(expected.translator, path, search, score, node_modules, figures)
-    return {**figures, "in_node": check_in_node(path, expected, exact=onnx == SCORING)}
-
-
-def write_web_page(
-    translator: Translator,
-    folder: Path,
-    search: Path,
-    score: Path,
-    node_modules: Path,
-    figures: Figures,
-) -> None:
-    """Write a web folder with copies of two ONNX files over ids, which have these parity figures.
-
-    `search` translates, and `score` gives the attention that the page shows.
-    """
-    shutil.copytree(PAGE_FILES, folder)
-    copy_packages(node_modules, folder / RUNTIME_FOLDER)
-    model = folder / MODEL_FOLDER
+    shutil.copytree(PAGE_FILES, path)
+    copy_packages(node_modules, path / RUNTIME_FOLDER)
+    model = path / MODEL_FOLDER
     model.mkdir()
-    for file in (search, score):
-        shutil.copyfile(file, model / file.name)
+    search, score = SEARCH_FILES[onnx], file_names.SCORE_FILE
+    shutil.copyfile(folders[onnx] / search, model / search)
+    shutil.copyfile(folders[SCORING] / score, model / score)
+    translator = expected.translator
     source, target = translator.source_tokenizer, translator.target_tokenizer
     files = {
-        "search": search.name,
-        "score": score.name,
+        "search": search,
+        "score": score,
         "source": SOURCE_TOKENIZER,
         "target": SOURCE_TOKENIZER if source is target else TARGET_TOKENIZER,
     }
     source.save(model / SOURCE_TOKENIZER)
     if source is not target:
         target.save(model / TARGET_TOKENIZER)
-    paths = {role: f"{MODEL_FOLDER}/{name}" for role, name in files.items()}
-    write_json(
-        folder / file_names.PAGE_DESCRIPTION, _description(translator, folder, paths, figures)
-    )
-    _write_offline_list(folder)
+    paths = {role: f"{MODEL_FOLDER}/{file}" for role, file in files.items()}
+    write_json(path / file_names.PAGE_DESCRIPTION, _description(translator, path, paths, figures))
+    _write_offline_list(path)
+    return {**figures, "in_node": check_in_node(path, expected, exact=onnx == SCORING)}
 
 
 def _description(
