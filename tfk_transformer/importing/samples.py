@@ -15,22 +15,22 @@ TOKENS = 6  # of each of them
 def check_samples(
     tokenizer: SubwordTokenizer, table: np.ndarray, texts: Iterable[str]
 ) -> str | None:
-    """Count the unknown tokens of texts and of random pieces; return a note about those of texts.
+    """Return a note about the unknown tokens of texts: probes, and examples of the model's card.
 
-    Args:
-        tokenizer: the tokenizer of the source.
-        table: the embeddings of the source, (V, D). Tokens that the model's own vocabulary lacks
-            have the row of the unknown token.
-        texts: probes, and examples of the model's card.
+    In `table`, the embeddings of the source (V, D), tokens that the model's own vocabulary lacks
+    have the row of the unknown token.
 
     Raises:
-        ValueError: if every text begins with an unknown token.
+        ValueError: if each of these texts and of texts of random pieces begins with such a token.
     """
     (candidates,) = np.nonzero(table[:, 0] == table[UNKNOWN_ID, 0])  # to save memory
     same = (table[candidates] == table[UNKNOWN_ID]).all(axis=1)
     unknown = set(candidates[same].tolist())
     texts = [text for text in dict.fromkeys(texts) if text.strip()]
-    samples = [*texts, *_random_texts(tokenizer, unknown)]
+    random = np.random.default_rng(0)
+    known = [token for token in tokenizer.text_ids() if token not in unknown]
+    drawn = [random.choice(known, TOKENS).tolist() for _ in range(TEXTS)] if known else []
+    samples = [*texts, *filter(str.strip, tokenizer.decode(drawn))]
     rows = tokenizer.encode(samples)
 
     def first_unknown(text: str, row: Sequence[int]) -> str:
@@ -58,12 +58,3 @@ def check_samples(
         f"{sum(counts)} of {sum(len(row) for _, row in read)} tokens of {len(texts)} sample texts "
         f"are unknown to the model, first {first_unknown(text, row)} in {shorten(repr(text))}"
     )
-
-
-def _random_texts(tokenizer: SubwordTokenizer, unknown: set[int]) -> list[str]:
-    known = [token for token in tokenizer.text_ids() if token not in unknown]
-    if not known:
-        return []
-    random = np.random.default_rng(0)
-    texts = tokenizer.decode([random.choice(known, TOKENS).tolist() for _ in range(TEXTS)])
-    return list(filter(str.strip, texts))

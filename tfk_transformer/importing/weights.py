@@ -1,17 +1,15 @@
 """The weights of a `Transformer`, by the names and in the layouts of other libraries."""
 
-import itertools
 import math
 import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple, Self
+from typing import NamedTuple, Self
 
 import numpy as np
 
 from tfk_transformer.config.model_options import TransformerConfig
 from tfk_transformer.importing.arrays import Arrays, Shapes
 from tfk_transformer.importing.vocabulary import Vocabulary
-from tfk_transformer.layers.positions import SINUSOIDS, position_table
 from tfk_transformer.models.configured_model import array_problems
 
 STACKS = ("encoder", "decoder")
@@ -21,9 +19,6 @@ SUBLAYERS = {
     "decoder": (("self_attention", "self_residual"), ("cross_attention", "cross_residual")),
 }
 NORM = ("gamma", "beta")
-# Offsets of fairseq's sinusoids, of which the first row belongs to padding, and of most others.
-POSITION_OFFSETS = (0, 1, 2)
-POSITION_TOLERANCE = 1e-3  # of sinusoids in float16, or computed in float32 for far positions
 OUTPUT_BIAS = "output/bias"
 
 
@@ -142,17 +137,6 @@ def table_arrays(
     if not config.ties_output:
         arrays["output/kernel"] = Array(names[2], target_shape, lambda rows: target.take(rows).T)
     return arrays
-
-
-def stored_positions(tables: Sequence[np.ndarray]) -> dict[str, Any]:
-    """Return the options of positions whose tables (rows, D) a file has: sinusoids, or learned."""
-    stored = np.stack(tables)
-    _, length, width = stored.shape
-    for encoding, offset in itertools.product(SINUSOIDS, POSITION_OFFSETS):
-        table = position_table(encoding, length, width, offset)
-        if np.allclose(stored, table, rtol=0, atol=POSITION_TOLERANCE):
-            return {"positions": encoding, "position_offset": offset}
-    return {"positions": "learned"}
 
 
 def read_arrays(

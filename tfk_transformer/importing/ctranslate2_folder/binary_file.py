@@ -5,6 +5,7 @@ python/ctranslate2/specs/model_spec.py. All numbers are little-endian.
 """
 
 import os
+import re
 from pathlib import Path
 from typing import NoReturn
 
@@ -14,22 +15,21 @@ from tfk_transformer.config.words import shorten
 from tfk_transformer.importing.arrays import HeaderReader, StoredArray
 
 VERSIONS = range(1, 7)
-# Version 1 has no specification, and the names of OpenNMT-tf. They are changed in this order, as in
-# `map_v1_variable_name` of src/models/transformer.cc.
+# Version 1 has no specification, and the names of OpenNMT-tf. These patterns are replaced in this
+# order, as in `map_v1_variable_name` of src/models/transformer.cc.
 FIRST_SPEC = ("TransformerBase", 2)  # with the names below
-FIRST_NAMES = (
-    ("transformer/", ""),
-    (":0", ""),
-    ("w_embs", "embeddings/weight"),
-    ("kernel", "weight"),
-    ("LayerNorm", "layer_norm"),
-    ("dense", "projection"),
-    ("conv1d_", "linear_"),
-    ("conv1d", "linear_0"),
-)
-FIRST_ATTENTIONS = {
-    "encoder": (("multi_head", "self_attention"),),
-    "decoder": (("masked_multi_head", "self_attention"), ("multi_head", "attention")),
+FIRST_NAMES = {
+    "transformer/": "",
+    ":0": "",
+    "w_embs": "embeddings/weight",
+    "kernel": "weight",
+    "LayerNorm": "layer_norm",
+    "dense": "projection",
+    "conv1d_": "linear_",
+    "conv1d": "linear_0",
+    "masked_multi_head": "self_attention",
+    "(encoder.*)multi_head": r"\1self_attention",
+    "multi_head": "attention",
 }
 DTYPES = ("float32", "int8", "int16", "int32", "float16", "bfloat16")  # by type number
 OLD_DTYPES = {4: "float32", 2: "int16", 1: "int8"}  # by item size, before version 4
@@ -129,9 +129,8 @@ def open_binary(path: Path) -> BinaryFile:
 
 def _current_name(name: str) -> str:
     """Return the name of an array of version 1 in later versions."""
-    stack = "encoder" if "encoder" in name else "decoder"
-    for first, current in (*FIRST_NAMES, *FIRST_ATTENTIONS[stack]):
-        name = name.replace(first, current, 1)
+    for pattern, current in FIRST_NAMES.items():
+        name = re.sub(pattern, current, name, count=1)
     return name
 
 

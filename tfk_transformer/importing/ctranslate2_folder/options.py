@@ -19,7 +19,8 @@ from tfk_transformer.importing.ctranslate2_folder.weights import (
     count_layers,
     table_names,
 )
-from tfk_transformer.importing.weights import STACKS, stored_positions
+from tfk_transformer.importing.weights import STACKS
+from tfk_transformer.layers.positions import SINUSOIDS, position_table
 from tfk_transformer.pipelines.weights import MAX_POSITION_NUMBERS
 
 # Other specifications: the name of the architecture.
@@ -59,6 +60,9 @@ DEFAULT_EPSILON = {"layer": 1e-5, "rms": 1e-6}
 MAX_INPUT_LENGTH = 1024  # `Translator.translate_batch` cuts longer sources
 # CTranslate2 computes as many positions as a text has. The first one has the number 1.
 COMPUTED_POSITIONS = {"positions": "sinusoidal_halves", "position_offset": 1}
+# Offsets of fairseq's sinusoids, of which the first row belongs to padding, and of most others.
+POSITION_OFFSETS = (0, 1, 2)
+POSITION_TOLERANCE = 1e-3  # of sinusoids in float16, or computed in float32 for far positions
 MAX_DISTANCE = "self_attention/relative_attention_max_distance"
 
 
@@ -225,10 +229,14 @@ def _position_options(file: BinaryFile, width: int) -> dict[str, Any]:
             f"got {', '.join(map(str, tables))}"
         )
     length = min(lengths)
-    if max(lengths) * width > MAX_POSITION_NUMBERS:
-        return {"max_length": length, "positions": "learned"}
-    stored = [file.read(name)[:length] for name in STORED_POSITIONS]
-    return {"max_length": length, **stored_positions(stored)}
+    options = {"max_length": length}
+    if max(lengths) * width <= MAX_POSITION_NUMBERS:
+        stored = np.stack([file.read(name)[:length] for name in STORED_POSITIONS])
+        for encoding, offset in itertools.product(SINUSOIDS, POSITION_OFFSETS):
+            table = position_table(encoding, length, width, offset)
+            if np.allclose(stored, table, rtol=0, atol=POSITION_TOLERANCE):
+                return {**options, "positions": encoding, "position_offset": offset}
+    return {**options, "positions": "learned"}
 
 
 def _relative_positions(file: BinaryFile) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from tfk_transformer.config.words import shorten
 from tfk_transformer.importing.hugging_face import bart, model_folder
 from tfk_transformer.importing.hugging_face.tokenizer_json import (
     TOKENIZER_JSON,
+    dictionaries,
     read_tokenizer_json,
 )
 from tfk_transformer.importing.imported import Imported, check_languages
@@ -314,15 +315,11 @@ def _tokens_of_json(path: Path) -> Tokens:
 def _added_languages(path: Path) -> dict[str, int]:
     """Return the rows of the languages' tokens: the added special tokens of tokenizer.json."""
     values = model_folder.read_optional_json(path, MAX_VOCABULARY_BYTES)
-    added = values.get("added_tokens", [])
-    try:
-        languages = {
-            str(token["content"]): token["id"]
-            for token in added
-            if token["special"] and token["content"] not in (*FAIRSEQ_SPECIALS, MASK_PIECE)
-        }
-    except (TypeError, KeyError):
-        languages = {}
+    languages: dict[str, Any] = {
+        str(token.get("content")): token.get("id")
+        for token in dictionaries(values.get("added_tokens"))
+        if token.get("special") and token.get("content") not in (*FAIRSEQ_SPECIALS, MASK_PIECE)
+    }
     if not languages or not all(type(row) is int for row in languages.values()):
         got = shorten(str(languages)) if languages else "none"
         raise ValueError(

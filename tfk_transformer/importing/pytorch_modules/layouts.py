@@ -31,8 +31,10 @@ class Layout(NamedTuple):
     products: Mapping[str, tuple[str, ...]]  # of an attention: the roles in the rows of each
     feed_forward: tuple[str, str]  # the inner and the outer product
     norms: Mapping[str, tuple[str, ...]]  # of the sublayers of a layer, by stack
-    special_ids: Mapping[str, int]  # of the tutorial
-    options: Mapping[str, Any]  # of a `TransformerConfig`
+    # Options of a `TransformerConfig`.
+    options: Mapping[str, Any] = {"norm": "post", "norm_epsilon": 1e-5}
+    # Of the tutorial; by default, of torchtext's.
+    special_ids: Mapping[str, int] = {"unknown": 0, "pad": 1, "start": 2, "end": 3}
     norm_weights: tuple[str, str] = ("weight", "bias")
     unbiased_norm: bool = False  # whether norms divide by the standard deviation of a sample
 
@@ -48,7 +50,6 @@ TABLES = {
     STORED_POSITIONS[0]: (r"(src|source|enc).*(pos|\bpe$)", r"(pos|\bpe$)"),
     STORED_POSITIONS[1]: (r"(tgt|trg|target|dec).*(pos|\bpe$)", r"(pos|\bpe$)"),
 }
-TORCHTEXT_IDS = {"unknown": 0, "pad": 1, "start": 2, "end": 3}
 LAYOUTS = {
     # torch.nn.Transformer between embeddings and a projection, whose names differ: in PyTorch's
     # tutorial, they are src_tok_emb.embedding, tgt_tok_emb.embedding and generator.
@@ -57,8 +58,6 @@ LAYOUTS = {
         products={"in_proj_": ROLES[:3], "out_proj.": ROLES[3:]},
         feed_forward=("linear1.", "linear2."),
         norms={"encoder": ("norm1.", "norm2."), "decoder": ("norm1.", "norm2.", "norm3.")},
-        special_ids=TORCHTEXT_IDS,
-        options={"norm": "post", "norm_epsilon": 1e-5},
     ),
     # "The Annotated Transformer" of Harvard NLP.
     "annotated": Layout(
@@ -84,8 +83,6 @@ LAYOUTS = {
             "encoder": ("self_attn_layer_norm.", "ff_layer_norm."),
             "decoder": ("self_attn_layer_norm.", "enc_attn_layer_norm.", "ff_layer_norm."),
         },
-        special_ids=TORCHTEXT_IDS,
-        options={"norm": "post", "norm_epsilon": 1e-5},
     ),
 }
 SUBLAYERS = {
@@ -109,22 +106,18 @@ OUR_TABLE = (
 
 def find_layout(file: Arrays, name: str) -> Layout:
     """Return the layout of this name, whose names a file must have."""
-    fitting = [other for other, layout in LAYOUTS.items() if _fits(file, layout)]
-    if name in fitting:
-        return LAYOUTS[name]
     hint = f"for others, fill Transformer.from_weights (docs/pytorch.md): {OUR_TABLE}"
-    if fitting:
-        hint = f"the names fit '{fitting[0]}'"
+    for other, layout in LAYOUTS.items():
+        first = f"encoder.layers.0.{layout.attentions[0]}{next(iter(layout.products))}weight"
+        if sum(theirs.endswith(first) for theirs in file.shapes) == 1:
+            if name == other:
+                return layout
+            hint = f"the names fit '{other}'"
     listed = ", ".join(map(shorten, list(file.shapes)[:3]))
     raise ValueError(
         f"layout: expected one of {', '.join(LAYOUTS)} whose names are in {file.path}, got "
         f"'{shorten(str(name))}' and names such as {listed}; {hint}."
     )
-
-
-def _fits(file: Arrays, layout: Layout) -> bool:
-    first = f"encoder.layers.0.{layout.attentions[0]}{next(iter(layout.products))}weight"
-    return sum(name.endswith(first) for name in file.shapes) == 1
 
 
 def named_arrays(file: Arrays, name: str, layout: Layout) -> dict[str, np.ndarray]:
