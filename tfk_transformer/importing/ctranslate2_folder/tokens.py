@@ -68,8 +68,7 @@ class FolderConfig(ForeignConfig):
         if (folder / CONFIG).is_file():
             return cls(**read_json_object(folder / CONFIG))
         names = ("unk_token", "bos_token", "eos_token")
-        defaults = {name: cls.model_fields[name].default for name in names}
-        tokens = {name: file.text(name, default) for name, default in defaults.items()}
+        tokens = {name: file.text(name, cls.model_fields[name].default) for name in names}
         start = tokens["bos_token" if file.number("with_target_bos", 1) else "eos_token"]
         return cls(
             **tokens,
@@ -128,23 +127,20 @@ def passed_tokens(
 
 def read_vocabularies(folder: Path, unknown: str) -> tuple[list[str], list[str]]:
     """Return the tokens of source and target by row."""
-    if shared := _read_vocabulary(folder, "shared", unknown):
-        return shared, shared
-    sides = {side: _read_vocabulary(folder, side, unknown) for side in ("source", "target")}
-    if missing := [f"{side}_vocabulary.json" for side, tokens in sides.items() if not tokens]:
+    sides: dict[str, list[str]] = {}
+    for side, suffix in itertools.product(("shared", "source", "target"), (".json", ".txt")):
+        path = folder / f"{side}_vocabulary{suffix}"
+        if side not in sides and path.is_file():
+            tokens = read_token_list(path)
+            sides[side] = tokens if unknown in tokens else [*tokens, unknown]
+    if "shared" in sides:
+        return sides["shared"], sides["shared"]
+    if missing := [f"{side}_vocabulary.json" for side in ("source", "target") if side not in sides]:
         raise ValueError(
             f"folder: expected shared_vocabulary.json, or source_vocabulary.json and "
             f"target_vocabulary.json (or .txt) in {folder}, got no {', '.join(missing)}."
         )
     return sides["source"], sides["target"]
-
-
-def _read_vocabulary(folder: Path, side: str, unknown: str) -> list[str]:
-    """Return the tokens of a vocabulary file, or an empty list if there is no such file."""
-    candidates = (folder / f"{side}_vocabulary{suffix}" for suffix in (".json", ".txt"))
-    path = next(filter(Path.is_file, candidates), None)
-    tokens = [] if path is None else read_token_list(path)
-    return tokens if not tokens or unknown in tokens else [*tokens, unknown]
 
 
 def find_tokenizers(folders: Sequence[Path], vocab: Sequence[Path]) -> tuple[Path, Path]:
@@ -185,24 +181,23 @@ def read_tokenizers(
     """
     vocabularies = read_vocabularies(folders[0], config.unk_token)
     if rule is None:
-        paths = find_tokenizers(folders, vocab)
-        models = [read_sentencepiece(path) for path in paths]
-        for path, model, tokens in zip(paths, models, vocabularies, strict=True):
-            _check_shared(path, model, tokens)
-        return (models[0], models[1]), vocabularies, vocabularies
+        source, target = map(_read_model, find_tokenizers(folders, vocab), vocabularies)
+        return (source, target), vocabularies, vocabularies
     if vocab:
         raise ValueError(
             f"vocab: expected none with tokens={rule!r}, which reads the folder's vocabularies, "
             f"got {', '.join(map(str, vocab))}."
         )
     special = (*PAD_NAMES, config.bos_token or "", config.eos_token, config.unk_token)
-    sides = [token_list_model(tokens, rule, special) for tokens in vocabularies]
-    (source, source_pieces), (target, target_pieces) = sides
+    (source, source_pieces), (target, target_pieces) = (
+        token_list_model(tokens, rule, special) for tokens in vocabularies
+    )
     return (source, target), vocabularies, (source_pieces, target_pieces)
 
 
-def _check_shared(path: Path, model: ModelProto, tokens: Sequence[str]) -> None:
-    """Refuse a SentencePiece model of another vocabulary."""
+def _read_model(path: Path, tokens: Sequence[str]) -> ModelProto:
+    """Read the SentencePiece model of a vocabulary, and refuse that of another one."""
+    model = read_sentencepiece(path)
     pieces = set(text_pieces(model))
     shared = len(pieces.intersection(tokens))
     if shared < MIN_SHARED_PIECES * min(len(pieces), len(tokens)):
@@ -210,6 +205,7 @@ def _check_shared(path: Path, model: ModelProto, tokens: Sequence[str]) -> None:
             f"tokenizer: expected the SentencePiece model of the vocabulary, got {path}, of whose "
             f"{len(pieces):,} pieces the vocabulary has {shared:,}."
         )
+    return model
 
 
 def read_sides(

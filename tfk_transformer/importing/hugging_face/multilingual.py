@@ -278,7 +278,7 @@ def _m2m100_tokens(folder: Path) -> Tokens:
 def _fairseq_tokens(folder: Path, required: Sequence[str] = ()) -> Tokens:
     """Return the tokens of NLLB or mBART. transformers 5 saves only tokenizer.json.
 
-    Without tokenizer.json, there are no languages. It is not needed unless it is `required`.
+    Without tokenizer.json, there are no languages. `required` names files that the family needs.
     """
     path, json_path = folder / SENTENCEPIECE_FILE, folder / TOKENIZER_JSON
     if json_path.is_file() and not path.is_file():
