@@ -9,7 +9,6 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterable, Sequence
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -21,7 +20,7 @@ from tfk_transformer.importing.checking.reference_program import CTRANSLATE2, TR
 from tfk_transformer.importing.ctranslate2_folder import argos, tokens
 from tfk_transformer.importing.ctranslate2_folder.binary_file import open_binary
 from tfk_transformer.importing.hugging_face.multilingual import MBART_25, SMALL100
-from tfk_transformer.importing.vocabulary import UNKNOWN_PIECE, WORD_MARK, is_tag
+from tfk_transformer.importing.vocabulary import UNKNOWN_PIECE, is_tag
 from tfk_transformer.pipelines.translator import Translator
 from tfk_transformer.text.languages import Languages
 from tfk_transformer.text.results import Translation
@@ -181,15 +180,17 @@ def _ctranslate2_request(
     )
     if rule is None:
         model = models[0].SerializeToString()
-        texts_tokens = SentencePieceProcessor(model_proto=model).encode(texts, out_type=str)
+        rows = SentencePieceProcessor(model_proto=model).encode(texts, out_type=str)
     else:
-        texts_tokens = [
-            [token if token in vocabularies[0] else token.replace(" ", WORD_MARK) for token in row]
-            for row in map(split_function(rule), texts)
+        rows = [
+            [piece_of(token, rule) for token in row] for row in map(split_function(rule), texts)
         ]
+    token_of = dict(zip(pieces[0], vocabularies[0], strict=True))
     tokenizer = translator.source_tokenizer
     unknown = values.unk_token
-    known = [UNKNOWN_PIECE if token == unknown else token for token in vocabularies[0]]
+    known = {
+        piece: UNKNOWN_PIECE if token == unknown else token for piece, token in token_of.items()
+    }
     # CTranslate2 adds the tokens that config.json states.
     before = passed.source_prefix[1 if values.add_source_bos else 0 :]
     adds_end = translator.model.config.source_end and not values.add_source_eos
@@ -199,12 +200,11 @@ def _ctranslate2_request(
     return {
         "library": CTRANSLATE2,
         "folder": str(folder),
-        "tokens": [[*before, *row, *after] for row in texts_tokens],
-        "library_tokens": _looked_up(texts_tokens, dict(zip(known, known, strict=True))),
-        "our_tokens": _looked_up(
-            map(tokenizer.pieces_of, tokenizer.encode(texts)),
-            dict(zip(pieces[0], known, strict=True)),
-        ),
+        "tokens": [
+            [*before, *(token_of.get(piece, piece) for piece in row), *after] for row in rows
+        ],
+        "library_tokens": _looked_up(rows, known),
+        "our_tokens": _looked_up(map(tokenizer.pieces_of, tokenizer.encode(texts)), known),
         "target_prefix": prefix,
         "settings": {
             "beam_size": search.beam_size,
@@ -250,10 +250,10 @@ def _compare(
     else:
         our_tokens, library_tokens = request["our_tokens"], request["library_tokens"]
         target = translator.target_tokenizer
-        rule = translator.origin.get("tokens")
-        pieces_of_rule = (lambda token: token) if rule is None else partial(piece_of, rule=rule)
-        hypotheses = (map(pieces_of_rule, row) for row in theirs["hypotheses"])
-        translations = target.decode([target.ids_of(row) for row in hypotheses])
+        hypotheses = theirs["hypotheses"]
+        if (rule := translator.origin.get("tokens")) is not None:
+            hypotheses = [[piece_of(token, rule) for token in row] for row in hypotheses]
+        translations = target.decode(list(map(target.ids_of, hypotheses)))
     rows = [
         {
             "source": result.source,

@@ -48,13 +48,8 @@ PARTS = {"Precompiled", "Replace", "Strip", "Prepend", "Metaspace", "WhitespaceS
 BLANKS = {"Regex": " {2,}"}
 ONE_BLANK = [(BLANKS, " "), (BLANKS, WORD_MARK)]
 MARKED = ({"String": " "}, WORD_MARK)
-# Options of byte pair encoding that SentencePiece lacks, each with the values that change nothing.
-OTHER_BPE_OPTIONS = {
-    "dropout": (None, 0),
-    "continuing_subword_prefix": (None, ""),
-    "end_of_word_suffix": (None, ""),
-    "ignore_merges": (None, False),
-}
+# Options of byte pair encoding that SentencePiece lacks. Empty or 0, they change nothing.
+BPE_OPTIONS = ("dropout", "continuing_subword_prefix", "end_of_word_suffix", "ignore_merges")
 
 
 class TokenizerFile(NamedTuple):
@@ -81,14 +76,11 @@ def read_tokenizer_json(path: Path, cure: str) -> TokenizerFile:
             str(token["content"]): token["id"] for token in dictionaries(values.get("added_tokens"))
         }
         pieces, rows = _read_pieces(values, added)
-        rows |= {text: row for text, row in added.items() if text not in rows}
+        rows = {**added, **rows}
+        model_type = "BPE" if "merges" in values["model"] else "UNIGRAM"
         model = ModelProto(
             pieces=pieces,
-            trainer_spec=trainer_of(
-                pieces,
-                "BPE" if "merges" in values["model"] else "UNIGRAM",
-                bool(values["model"].get("byte_fallback")),
-            ),
+            trainer_spec=trainer_of(pieces, model_type, bool(values["model"].get("byte_fallback"))),
             normalizer_spec=_normalizer(values),
         )
     checked = parse_sentencepiece(model.SerializeToString(), str(path))
@@ -120,9 +112,8 @@ def _problems(values: Mapping[str, Any]) -> Iterator[str]:
     kind = model.get("type", "BPE" if "merges" in model else "Unigram")
     if kind not in ("Unigram", "BPE"):
         yield f"the model {shorten(str(kind))}"
-    for part in _parts(values):
-        if str(part.get("type")) not in PARTS:
-            yield f"the part {shorten(str(part.get('type')))}"
+    types = [str(part.get("type")) for part in _parts(values)]
+    yield from (f"the part {shorten(name)}" for name in types if name not in PARTS)
     patterns = [(part.get("pattern"), part.get("content")) for part in _parts(values, "Replace")]
     for pattern in patterns:
         if pattern not in [*ONE_BLANK, MARKED]:
@@ -135,9 +126,7 @@ def _problems(values: Mapping[str, Any]) -> Iterator[str]:
     if kind == "Unigram" and not (type(model.get("unk_id")) is int and model["unk_id"] >= 0):
         yield "no unk_id"
     if kind == "BPE":
-        for name, neutral in OTHER_BPE_OPTIONS.items():
-            if model.get(name) not in neutral:
-                yield f"the option {name}"
+        yield from (f"the option {name}" for name in BPE_OPTIONS if model.get(name))
         if model.get("unk_token") is None:
             yield "no unk_token"
         elif not (model.get("fuse_unk") or model.get("byte_fallback")):
