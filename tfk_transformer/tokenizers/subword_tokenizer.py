@@ -466,10 +466,10 @@ def check_protocol(tokenizer: object, argument: str) -> None:
     """Refuse an object without the methods and properties of `SubwordTokenizer` and its model."""
     if isinstance(tokenizer, SubwordTokenizer):
         return  # some properties read the whole vocabulary
-    public = (name for name in vars(SubwordTokenizer) if not name.startswith("_"))
-    constructors = (classmethod, staticmethod)
-    needed = (each for each in public if not isinstance(vars(SubwordTokenizer)[each], constructors))
-    if missing := [name for name in ("model", *needed) if not hasattr(tokenizer, name)]:
+    members = vars(SubwordTokenizer).items()
+    names = [name for name, value in members if not isinstance(value, (classmethod, staticmethod))]
+    needed = ["model", *(name for name in names if not name.startswith("_"))]
+    if missing := [name for name in needed if not hasattr(tokenizer, name)]:
         more = f" and {len(missing) - 2} more" if len(missing) > 2 else ""
         raise ValueError(
             f"{argument}: expected a SubwordTokenizer or an object with its methods, got "

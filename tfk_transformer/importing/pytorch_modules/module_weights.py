@@ -86,18 +86,17 @@ def from_pytorch(
     Raises:
         ValueError: with all names that do not fit the layout.
     """
-    arrays = {name: _as_array(tensor) for name, tensor in state_dict.items()}
-    shapes = {name: array.shape for name, array in arrays.items()}
-    file = Arrays(Path("state_dict"), shapes, arrays.__getitem__)
+
+    def read(name: str) -> np.ndarray:
+        tensor = state_dict[name]
+        values = tensor if isinstance(tensor, np.ndarray) else tensor.detach().cpu().float()
+        return np.asarray(values, "float32")
+
+    shapes = {name: tuple(tensor.shape) for name, tensor in state_dict.items()}
+    file = Arrays(Path("state_dict"), shapes, read)
     options["num_heads"] = num_heads
     config, weights, _ = _convert(file, layout, options, special_ids)
     return Transformer.from_weights(weights, config)
-
-
-def _as_array(tensor: "torch.Tensor | np.ndarray") -> np.ndarray:
-    if isinstance(tensor, np.ndarray):
-        return tensor.astype("float32")
-    return tensor.detach().cpu().float().numpy()
 
 
 def read_module(
