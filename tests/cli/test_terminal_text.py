@@ -110,9 +110,9 @@ def test_help_fits_narrow_terminals(run, monkeypatch, width):
 
 
 def test_ascii_terminals_get_escapes(tmp_path):
-    words = tmp_path / "words.txt"
-    words.write_text("twelve\n")
-    data = ["--data", f"files:{words},{words}", "--split", "train"]
+    words = tmp_path / "words.tsv"
+    words.write_text("twelve\tzwölf\n", encoding="utf-8")
+    data = ["--data", f"tsv:{words}", "--split", "all"]
     # A spinner and tables, and a translation with an umlaut.
     assert Terminal("evaluate", SMALL, *data, **ASCII).end()[0] == 0
     assert Terminal("translate", SMALL, "twelve", **ASCII).end() == (0, "zw\\xf6lf\r\n")

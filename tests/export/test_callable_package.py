@@ -46,7 +46,7 @@ def test_export_refuses_other_objects(tmp_path):
         ValueError,
         match=(
             "^fitted: expected a Translator or a TextClassifier, got int; open a bundle with "
-            "tfk_transformer.load.$"
+            r"tfk_transformer.load, or wrap a model as Translator\(model\).$"
         ),
     ):
         tfk_transformer.export(7, tmp_path / "out")
