@@ -184,6 +184,17 @@ def test_requests_of_a_client_count_together():
     assert [(beams, len(texts)) for beams, texts in batches] == [(4, 4), (16, 1), (16, 1), (16, 1)]
 
 
+def test_client_has_its_share_of_a_batch():
+    """Two clients with long texts of equal work have as many in each batch."""
+
+    def submit(batcher):
+        many = submissions(batcher, *["x" * 200] * 8, client="a")
+        return [*many, *submissions(batcher, *["y" * 200] * 8, client="b")]
+
+    batches = ["".join(text[0] for text in texts) for _, texts in run_queued(submit)]
+    assert [batch.count("x") for batch in batches] == [batch.count("y") for batch in batches]
+
+
 def test_abandoned_texts_leave_queue():
     """Clients that leave make room at once, and their texts do not run."""
 

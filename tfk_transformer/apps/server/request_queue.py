@@ -14,6 +14,7 @@ from tfk_transformer.config.search_settings import SearchSettings
 
 CHARACTERS_PER_TOKEN = 4  # about, in languages with letters
 ATTENTION_COST = 3  # about: hypotheses with their attention are also scored
+MAX_SHARES = 8  # of a batch for its clients: very short batches would waste time
 OLDEST_EVERY = 3  # one of this many batches begins with the oldest request
 
 
@@ -97,9 +98,10 @@ class RequestQueue:
       least cost, divided by the number of requests of equal work, which can share a batch
     - for the third batch: the request that arrived first
 
-    A batch has one text of each client with equal work. While texts of other work wait or have just
-    run, its further texts cost no more than these. Thus the batches of an expensive client are
-    short, and the others wait at most about twice as long as without it.
+    A batch has one text of each client with equal work. The further texts of a client cost no more
+    than its share of the batch. While texts of other work wait or have just run, they also cost no
+    more than these. Thus the batches of an expensive client are short, and the others wait at most
+    about twice as long as without it.
     """
 
     def __init__(self) -> None:
@@ -108,7 +110,9 @@ class RequestQueue:
         self._by_work: dict[Work, dict[QueuedRequest, None]] = {}
         self._client_costs: Counter[str] = Counter()  # of all texts of the waiting requests
         self._batches = 0
+        # Of the last batches, whose clients may send again at once.
         self._last_works: deque[Work] = deque(maxlen=OLDEST_EVERY)
+        self._last_clients: deque[set[str]] = deque(maxlen=OLDEST_EVERY)
 
     def add(self, request: QueuedRequest) -> None:
         """Add a request."""
@@ -144,11 +148,13 @@ class RequestQueue:
         other_cost = sum(request.cost_waiting for request in self.requests)
         other_cost -= sum(request.cost_waiting for request in requests)
         self._last_works.append(requests[0].work)
-        # The clients of the last batches may send again while this one runs.
         is_alone = not other_cost and len(set(self._last_works)) == 1
         # Very short batches of cheap texts would waste time.
         further_cost = max_cost if is_alone else max(other_cost, max_cost // 8)
-        batch = list(_first_texts(requests, max_texts, max_cost, further_cost))
+        clients = {request.client for request in self.requests}.union(*self._last_clients)
+        share = max_cost // min(len(clients), MAX_SHARES)
+        batch = list(_first_texts(requests, max_texts, max_cost, further_cost, share))
+        self._last_clients.append({request.client for request, _ in batch})
         for request, index in batch:
             request.cost_waiting -= request.costs[index]
             request.taken += 1
@@ -172,21 +178,25 @@ class RequestQueue:
 
 
 def _first_texts(
-    requests: Iterable[QueuedRequest], max_texts: int, max_cost: int, further_cost: int
+    requests: Iterable[QueuedRequest],
+    max_texts: int,
+    max_cost: int,
+    further_cost: int,
+    share: int,
 ) -> Iterator[tuple[QueuedRequest, int]]:
     """Yield the request and the index of each text of a batch, which has at least one text."""
     count = 0
-    clients: set[str] = set()
+    costs: dict[str, int] = {}  # by client
     for request in requests:
         for index in range(request.taken, len(request.texts)):
             cost = request.costs[index]
             if count and (count == max_texts or cost > max_cost):
                 return
-            if request.client in clients:
-                if cost > further_cost:
+            if request.client in costs:
+                if cost > min(further_cost, share - costs[request.client]):
                     break
                 further_cost -= cost
-            clients.add(request.client)
+            costs[request.client] = costs.get(request.client, 0) + cost
             count += 1
             max_cost -= cost
             yield request, index
