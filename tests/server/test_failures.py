@@ -15,7 +15,7 @@ from starlette.requests import Request
 
 from tfk_transformer.apps.server.protocols.open_inference import open_inference_routes
 from tfk_transformer.apps.server.running import application
-from tfk_transformer.apps.server.served_model import ServedModel
+from tfk_transformer.apps.server.served_model import WAITING, ServedModel
 from tfk_transformer.apps.server.settings import ServerSettings
 from tfk_transformer.export.runtime.opening import load
 from tfk_transformer.runtime_environment import usable_processors
@@ -238,6 +238,27 @@ def test_stages_of_a_request_share_its_time():
 
     asyncio.run(stages())
     served.stop()
+
+
+def test_stream_waits_while_batches_run():
+    """The second step waits four times the processor time of the first one."""
+    served = ServedModel(Model(), ServerSettings())
+    used, ends = [], []
+
+    def steps():
+        begin = time.thread_time()
+        while time.thread_time() < begin + 0.01:
+            pass
+        used.append(time.thread_time() - begin)
+        ends.append(time.monotonic())
+        yield "a"
+        ends.append(time.monotonic())
+        yield "b"
+
+    served._batcher._running = 1
+    assert list(served._give_way(steps())) == ["a", "b"]
+    served.stop()
+    assert ends[1] - ends[0] >= WAITING * used[0]
 
 
 def test_model_named_stats_has_metadata_instead_of_statistics():

@@ -6,7 +6,6 @@ import re
 import socket
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import pytest
 
@@ -15,7 +14,6 @@ PREDICT, INFER, STREAM = (
     "/v2/models/numbers/infer",
     "/v2/models/numbers/generate_stream",
 )
-GUIDE = (Path(__file__).parents[2] / "docs" / "serving.md").read_text(encoding="utf-8")
 SETTINGS = {"text": ["forty-two"], "n_best": 1}
 
 

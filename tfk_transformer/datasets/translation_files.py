@@ -23,9 +23,9 @@ def read_tmx(path: Path, columns: Columns | None) -> Iterator[Row]:
     for number, unit in enumerate(_units(path), start=1):
         # The language itself is preferred to its variants.
         order = sorted(unit, key=len)
-        found = [next((c for c in order if f"{c}-".startswith(f"{code}-")), "") for code in codes]
+        present = [next((c for c in order if f"{c}-".startswith(f"{code}-")), "") for code in codes]
         missing = Skip(f"without {' and '.join(languages)}")
-        yield number, [unit[code] for code in found] if all(found) else missing
+        yield number, [unit[code] for code in present] if all(present) else missing
 
 
 def _two_languages(path: Path) -> Columns:

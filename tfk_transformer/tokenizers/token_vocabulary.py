@@ -40,8 +40,8 @@ def split_function(rule: str) -> Callable[[str], list[str]]:
         ) from None
 
     def matches(text: str) -> list[str]:
-        found = pattern.finditer(text.replace(WORD_MARK, " "))
-        return [match[0] for match in found if match[0]]
+        matches = pattern.finditer(text.replace(WORD_MARK, " "))
+        return [match[0] for match in matches if match[0]]
 
     return matches
 

@@ -49,7 +49,8 @@ function inKnownCase(sentence, lacks) {
   const inCase = (character) => {
     const lower = character.toLowerCase();
     const other = lower === character ? character.toUpperCase() : lower;
-    return other.length === character.length && lacks(character) && !lacks(other) ? other : character;
+    const isSameLength = other.length === character.length;
+    return isSameLength && lacks(character) && !lacks(other) ? other : character;
   };
   return Array.from(sentence, inCase).join("");
 }

@@ -21,7 +21,8 @@ export async function openTokenizer(model) {
   const [trainer] = fieldsOf(model, { start: 0, end: model.length }, MODEL_TRAINER);
   const type = trainer && fieldsOf(model, trainer, TRAINER_TYPE)[0]?.value;
   // Words, or tokens of several characters.
-  const hasTokens = type === WORD_TYPE || (type === CHAR_TYPE && fieldsOf(model, trainer, TRAINER_SYMBOLS).length > 0);
+  const symbols = fieldsOf(model, trainer, TRAINER_SYMBOLS);
+  const hasTokens = type === WORD_TYPE || (type === CHAR_TYPE && symbols.length > 0);
   const lacking = new Map(); // whether the vocabulary lacks a character, by character
   let table; // the text of each piece, read on first use
 

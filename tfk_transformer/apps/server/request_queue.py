@@ -149,8 +149,7 @@ class RequestQueue:
         other_cost -= sum(request.cost_waiting for request in requests)
         self._last_works.append(requests[0].work)
         is_alone = not other_cost and len(set(self._last_works)) == 1
-        # Very short batches of cheap texts would waste time.
-        further_cost = max_cost if is_alone else max(other_cost, max_cost // 8)
+        further_cost = max_cost if is_alone else max(other_cost, max_cost // MAX_SHARES)
         clients = {request.client for request in self.requests}.union(*self._last_clients)
         share = max_cost // min(len(clients), MAX_SHARES)
         batch = list(_first_texts(requests, max_texts, max_cost, further_cost, share))

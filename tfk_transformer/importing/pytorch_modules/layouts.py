@@ -128,7 +128,7 @@ def named_arrays(file: Arrays, name: str, layout: Layout) -> dict[str, np.ndarra
     used = set()
     for table, patterns in TABLES.items():
         matches = ([each for each in outside if re.search(pattern, each)] for pattern in patterns)
-        for theirs in next((found for found in matches if len(found) == 1), ()):
+        for theirs in next((names for names in matches if len(names) == 1), ()):
             used.add(theirs)
             array = file.read(theirs)
             # PyTorch's tutorial stores a table of positions as (rows, 1, D).
