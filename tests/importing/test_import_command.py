@@ -75,7 +75,7 @@ def test_import_prints_unsaved_values(imported):
     assert lines == [
         "MarianMT: opus, license: apache-2.0",
         (
-            "search settings of the folder, with which the bundle translates: beam_size=4, "
+            "search settings, with which the bundle translates: beam_size=4, "
             "max_length_factor=1000.0, max_length=46, length_penalty=1.0, "
             "length_penalty_form=length, early_stopping=false, forced_eos=false"
         ),

@@ -269,7 +269,7 @@ def test_import_and_export_agree(tmp_path):
     assert done.output.splitlines()[:3:2] == [
         "M2M100: m2m100, license: not stated, from de to en",
         (
-            "search settings of the folder, with which the bundle translates: beam_size=5, "
+            "search settings, with which the bundle translates: beam_size=5, "
             "max_length_factor=1000.0, max_length=38, length_penalty=1.0, "
             "length_penalty_form=length_with_start, early_stopping=false, forced_eos=false"
         ),

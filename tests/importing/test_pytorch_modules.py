@@ -223,6 +223,54 @@ def test_vocabulary_without_special_tokens_asks_for_them(files):
         )
 
 
+def read_files(files, tokens="characters", vocab="source.txt", **arguments):
+    return tfk.import_model(
+        files / "model.pt",
+        layout="seq2seq",
+        tokens=tokens,
+        vocab=[files / vocab, files / "target.txt"],
+        options={"num_heads": modules.H},
+        **arguments,
+    )
+
+
+def test_texts_that_files_split_otherwise_are_noted(files):
+    """A token that the vocabulary lacks is split into known ones."""
+    lines = (files / "source.txt").read_text().replace("g\n", "aa\n").replace("h\n", "xy\n")
+    (files / "source.txt").write_text(lines)
+    notes = read_files(files, r"aa?|c+|.", probes=["aac", "accb"]).origin["notes"][2:]
+    assert notes[0] == (
+        "1 of 19 tokens of the vocabulary are never matched by the rule 'aa?|c+|.', such as xy"
+    )
+    assert "expected 'accb' as ['a', 'cc', 'b'] by the rule" in notes[1]
+
+
+def test_search_settings_are_stored(files):
+    translator = read_files(files, search={"beam_size": 1})
+    assert translator.search == {"max_length_factor": 1000.0, "beam_size": 1}
+
+
+def test_unknown_search_settings_are_refused(files):
+    with pytest.raises(ValueError, match="beam_sise"):
+        read_files(files, search={"beam_sise": 1})
+
+
+def test_list_of_tokens_without_a_rule_asks_for_it(files):
+    with pytest.raises(ValueError, match="tokens: expected the rule that splits texts"):
+        read_files(files, tokens=None)
+
+
+def test_pickled_vocabulary_is_refused(files):
+    (files / "vocabulary.pkl").write_bytes(pickle.dumps({"itos": ["a"]}))
+    with pytest.raises(ValueError, match="got a pickle, which could run code"):
+        read_files(files, vocab="vocabulary.pkl")
+
+
+def test_folder_is_refused_as_a_checkpoint(files):
+    with pytest.raises(ValueError, match="expected a file of torch.save, got"):
+        tfk.import_model(files, layout="seq2seq", vocab=[files / "source.txt"], tokens="words")
+
+
 def test_checkpoint_without_a_layout_names_it(files):
     with pytest.raises(ValueError, match="--layout torch, annotated or seq2seq"):
         tfk.import_model(files / "model.pt")

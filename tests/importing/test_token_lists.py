@@ -132,6 +132,12 @@ def test_unknown_letters_are_noted():
 
 
 @needs_aren
+def test_rule_with_which_every_probe_begins_unknown_is_refused():
+    with pytest.raises(ValueError, match="at the start of each of 2 sample texts"):
+        import_model(FOLDER, tokens="words", probes=[WORD, WORD[:3]])
+
+
+@needs_aren
 def test_folder_without_a_rule_names_it():
     with pytest.raises(ValueError, match="pass the rule of the vocabulary's tokens"):
         import_model(FOLDER)

@@ -16,6 +16,7 @@ from tfk_transformer.text.languages import Languages
 from tfk_transformer.tokenizers.subword_tokenizer import SubwordTokenizer
 
 MAX_LISTED_LANGUAGES = 10  # languages that an error message lists
+FREE_LENGTH = 1000.0  # a `max_length_factor` with which sources do not limit the targets
 
 
 class ForeignConfig(Record):
@@ -36,7 +37,7 @@ class Imported(NamedTuple):
     source_model: bytes  # a SentencePiece model with this project's ids
     target_model: bytes
     family: str
-    search: Mapping[str, Any]  # the folder's settings, the translator's defaults
+    search: Mapping[str, Any]  # the model's settings, the translator's defaults
     notes: tuple[str, ...]  # one sentence for each setting that has no counterpart here
     languages: Languages = Languages()  # the selected ones
 

@@ -54,6 +54,7 @@ def import_model(
     source_language: str | None = None,
     target_language: str | None = None,
     source_text_prefix: str | None = None,
+    search: Mapping[str, Any] | None = None,
     probes: Sequence[str] = (),
     keep_texts: Iterable[str] | None = None,
     vocab_size: int | None = None,
@@ -89,6 +90,8 @@ def import_model(
         source_text_prefix: a text that the model puts before every source, such as
             "translate English to German: " for T5. Default: none; it can be typed before each
             source.
+        search: search settings, such as {"beam_size": 1}, to store with the translator in place of
+            the model's own.
         probes: source texts on which exports are compared with the model. Default: texts of random
             pieces.
         keep_texts: texts of all languages to keep. The vocabulary is cut to their pieces as by
@@ -98,7 +101,8 @@ def import_model(
 
     Returns:
         A translator, which can be saved and exported. It translates with the search settings of
-        the folder. Its `origin` has the family, the model's name and license, and these settings.
+        the folder and of `search`. Its `origin` has the family, the model's name and license, and
+        these settings.
 
     Raises:
         ValueError: with everything that is missing, does not fit or is not supported.
@@ -146,7 +150,8 @@ def import_model(
     parts = ModelParts(config, imported.arrays, *tokenizers)
     texts = [*probes, *(read_examples(path) if path.is_dir() else ())]
     table = imported.arrays["source_embedding/embeddings"]
-    notes = filter(None, (*imported.notes, check_samples(parts.source_tokenizer, table, texts)))
+    notes = [*imported.notes, *check_samples(parts.source_tokenizer, table, texts, tokens)]
+    search = {**imported.search, **(search or {})}
     if keep_texts is not None:
         parts, trimming = trim_parts(parts, keep_texts, vocab_size=vocab_size)
         imported = imported._replace(arrays={})  # to save memory
@@ -160,10 +165,10 @@ def import_model(
             "family": imported.family,
             **origin,
             **selected,
-            "search": dict(imported.search),
-            "notes": list(notes),
+            "search": search,
+            "notes": notes,
         },
-        search=imported.search,
+        search=search,
     )
 
 

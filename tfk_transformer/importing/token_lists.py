@@ -23,7 +23,14 @@ def read_token_list(path: Path) -> list[str]:
         if not isinstance(tokens, list) or not all(type(token) is str for token in tokens):
             raise ValueError(f"vocabulary: expected a list of tokens in {path}, got other values.")
     else:
-        text = read_small_file(path, MAX_VOCABULARY_BYTES).decode(errors="replace")
+        content = read_small_file(path, MAX_VOCABULARY_BYTES)
+        if content.startswith(b"\x80"):
+            raise ValueError(
+                f"vocabulary: expected a list of tokens in {path}, got a pickle, which could run "
+                "code; in the program that made it, write the tokens by id: "
+                "json.dump(vocabulary.itos, open('tokens.json', 'w'))."
+            )
+        text = content.decode(errors="replace")
         tokens = text.removesuffix("\n").split("\n") if text else []
         # CTranslate2 takes a carriage return at the end of a line as part of a token, unless every
         # line has one.

@@ -29,7 +29,7 @@ from tfk_transformer.importing.ctranslate2_folder.weights import (
     read_weights,
     table_names,
 )
-from tfk_transformer.importing.imported import Imported
+from tfk_transformer.importing.imported import FREE_LENGTH, Imported
 from tfk_transformer.importing.model_paths import (
     ARGOS_MODEL_FOLDER,
     CTRANSLATE2_BINARY,
@@ -46,7 +46,6 @@ MAX_DECODING_LENGTH = 256
 CTRANSLATE2_SETTINGS = {"beam_size": 2, "length_penalty": 1.0, "renormalize_logits": True}
 # Of argostranslate/translate.py and settings.py.
 ARGOS_SETTINGS = {**CTRANSLATE2_SETTINGS, "beam_size": 4, "length_penalty": 0.2}
-UNLIMITED_FACTOR = 1000.0  # so that `max_length` is the only limit
 
 
 def read_ctranslate2(
@@ -165,7 +164,7 @@ def _default_search(config: TransformerConfig, is_package: bool) -> dict[str, An
         # At least one token, and the end token.
         "min_length": 0 if passed else 2,
         "max_length": min(MAX_DECODING_LENGTH - passed, config.max_length),
-        "max_length_factor": UNLIMITED_FACTOR,
+        "max_length_factor": FREE_LENGTH,
     }
 
 

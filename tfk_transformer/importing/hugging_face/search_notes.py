@@ -6,6 +6,7 @@ from typing import Any
 from tfk_transformer.config.search_settings import SearchSettings, setting_rules
 from tfk_transformer.config.setting_values import is_allowed
 from tfk_transformer.config.words import shorten
+from tfk_transformer.importing.imported import FREE_LENGTH
 
 RULES = setting_rules()
 
@@ -34,7 +35,6 @@ NEUTRAL: dict[str, object] = {
 }
 # Tokens that generate takes from generation_config.json, and an import from config.json.
 SPECIAL_TOKENS = ("decoder_start_token_id", "eos_token_id", "forced_bos_token_id")
-FREE_LENGTH = 1000.0  # a `max_length_factor` with which sources do not limit the targets
 
 
 def convert_search_settings(

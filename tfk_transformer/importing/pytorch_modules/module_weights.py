@@ -16,7 +16,7 @@ from tfk_transformer.importing.ctranslate2_folder.binary_file import BinaryFile
 from tfk_transformer.importing.ctranslate2_folder.options import read_options, tied_tables
 from tfk_transformer.importing.ctranslate2_folder.weights import STORED_POSITIONS, read_weights
 from tfk_transformer.importing.hugging_face.model_folder import open_pickle
-from tfk_transformer.importing.imported import Imported
+from tfk_transformer.importing.imported import FREE_LENGTH, Imported
 from tfk_transformer.importing.pytorch_modules.layouts import (
     SOURCE,
     TARGET,
@@ -111,6 +111,8 @@ def read_module(
 
     `rule` splits texts into the tokens of lists; see `from_pytorch` for the others.
     """
+    if not path.is_file():
+        raise ValueError(f"model: expected a file of torch.save, got {path}; name the file.")
     check_vocab(vocab, (1, 2), ", or lists of tokens with their rule (tokens)")
     sides = [_read_side(each, rule) for each in dict.fromkeys(vocab)]
     (source, source_rows, ids), (target, target_rows, target_ids) = sides[0], sides[-1]
@@ -132,7 +134,7 @@ def read_module(
         sentencepiece_model(source, vocabularies[0]),
         sentencepiece_model(target, vocabularies[1]),
         family=f"PyTorch, layout {layout}",
-        search={},
+        search={"max_length_factor": FREE_LENGTH},
         notes=(
             f"special tokens: {', '.join(f'{name} {row}' for name, row in ids.items())} "
             "(special_ids)",
@@ -144,6 +146,11 @@ def read_module(
 def _read_side(path: Path, rule: str | None) -> tuple[ModelProto, dict[str, int], dict[str, int]]:
     """Return the SentencePiece model of a vocabulary, its pieces' rows and its special ids."""
     if rule is None:
+        if path.suffix in (".json", ".txt"):
+            raise ValueError(
+                f"tokens: expected the rule that splits texts into the tokens of {path}, got None: "
+                "'characters', 'words', or a regular expression whose matches are the tokens."
+            )
         model = read_sentencepiece(path)
         trainer = model.trainer_spec
         stated = (trainer.pad_id, trainer.bos_id, trainer.eos_id, trainer.unk_id)

@@ -68,6 +68,7 @@ def import_command(
     keep_text: Annotated[list[Path] | None, KEEP_TEXT] = None,
     vocab_size: VocabSize = None,
     check: Annotated[bool, option(OUTPUT, "--check")] = False,
+    setting: arguments.Settings = None,
     json_output: arguments.Json = False,
     quiet: arguments.Quiet = False,
     verbose: arguments.Verbose = False,
@@ -94,7 +95,8 @@ def import_command(
             If the sides differ, repeat the option: source, then target. With --tokens, for a file
             of PyTorch: its tokens by id, one a line, or a JSON list.
         tokens: How texts are split into the tokens of a vocabulary that is no SentencePiece model:
-            characters, words, or a regular expression. For CTranslate2 and PyTorch.
+            characters, words, or a regular expression whose matches are the tokens. For CTranslate2
+            and PyTorch.
         layout: The names of the weights in a file of PyTorch: torch (nn.Transformer), annotated
             (The Annotated Transformer) or seq2seq (bentrevett/pytorch-seq2seq).
         special_id: With --layout: the id of pad, start, end or unknown. May be repeated. Default:
@@ -130,6 +132,7 @@ def import_command(
             special_ids=arguments.named_values(special_id, "--special-id", "pad=1") or None,
             options=arguments.named_values(model_option, "--option", "num_heads=8"),
             source_text_prefix=source_text_prefix,
+            search=arguments.search_settings(setting, None),
             probes=texts,
             keep_texts=keep_texts,
             vocab_size=vocab_size,
@@ -188,7 +191,7 @@ def _import_lines(report: Mapping[str, Any]) -> Iterator[str]:
     if settings := ", ".join(
         f"{name}={setting_text(value)}" for name, value in report["search"].items()
     ):
-        yield f"search settings of the folder, with which the bundle translates: {settings}"
+        yield f"search settings, with which the bundle translates: {settings}"
     yield from (f"note: {note}" for note in report["notes"])
     if TRIMMING in report:
         yield from trimming_lines(report[TRIMMING])
