@@ -125,6 +125,7 @@ NOT_RUN = [
         "needs a file of phones; tests/export and tests/web compare the same runtimes",
     ),
     ("benchmarks/pronunciation.md", "curl", "downloads files; tests need no network"),
+    ("benchmarks/pronunciation.md", "import codespell_lib", "needs codespell and pypinyin"),
     (
         "benchmarks/pronunciation.md",
         "tfk-transformer train",
