@@ -310,6 +310,27 @@ def test_table_gets_output_column(run, exported, tmp_path):
     assert (status, error[:50]) == (1, "error: n_best: expected 1 with .tsv and .jsonl fil")
 
 
+@pytest.mark.parametrize("name", ["in.tsv", "in.jsonl"])
+def test_rows_keep_their_line_ends(run, exported, tmp_path, name):
+    rows = {
+        "in.tsv": b"en\tn\r\nseven\t1\r\n\tnone\nnine\t2",
+        "in.jsonl": b'{"n": 1, "en": "seven"}\r\n{"en": ""}\n{"en": "nine"}\r\n',
+    }
+    (tmp_path / name).write_bytes(rows[name])
+    options = ["--input", tmp_path / name, "--field", "en", "--output-field", "de"]
+    arguments = ["translate", exported / "translate.onnx", *options]
+    assert run(*arguments, "--output", tmp_path / f"out-{name}") == (0, "", "")
+    expected = {
+        "in.tsv": b"en\tn\tde\r\nseven\t1\tsieben\r\n\tnone\t\nnine\t2\tneun\n",
+        "in.jsonl": b'{"n": 1, "en": "seven", "de": "sieben"}\r\n{"en": "", "de": ""}\n'
+        b'{"en": "nine", "de": "neun"}\r\n',
+    }
+    assert (tmp_path / f"out-{name}").read_bytes() == expected[name]
+    assert run(*arguments)[1].encode() == expected[name]
+    assert run(*arguments, "--output", tmp_path / "out.txt")[0] == 0
+    assert (tmp_path / "out.txt").read_bytes() == b"sieben\n\nneun\n"
+
+
 def test_json_lines_get_a_new_field(run, exported, tmp_path):
     (tmp_path / "in.jsonl").write_text(
         f'{{"text":"seven", "n": 1.0}}\nno object\n{{"text": "{LONG}"}}\n'
@@ -370,19 +391,18 @@ def test_terminal_shows_progress(tmp_path):
     assert status == 0
     assert f"{tmp_path}/in.gz:1501: expected at most 24 tokens" in "".join(shown.split("\r\n"))
     counts = [
-        int(count)
-        for count in re.findall(r"(\d+)/20000 lines  [\d,.]+ lines/s, 0:\d\d:\d\d left", shown)
+        int(count) for count in re.findall(r"(\d+)/20000 lines  [\d,.]+/s, 0:\d\d:\d\d left", shown)
     ]
     assert counts == sorted(counts)
     assert 0 < counts[0] < counts[-1] == 20_000
-    assert "lines/s" not in on_terminal(*options, tmp_path / "quiet.gz", "--quiet")[1]
+    assert "/20000 lines" not in on_terminal(*options, tmp_path / "quiet.gz", "--quiet")[1]
     assert (tmp_path / "out.gz").read_bytes() == (tmp_path / "quiet.gz").read_bytes()
 
 
 def test_progress_shows_mean_pace():
     assert [pace(2000, 4.0, 10_000), pace(20, 10.0, None), pace(0, 1.0, 5)] == [
-        "500 lines/s, 0:00:20 left",
-        "2.0 lines/s",
+        "500/s, 0:00:20 left",
+        "2.0/s",
         "",
     ]
 

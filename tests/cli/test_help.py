@@ -104,7 +104,7 @@ def test_recipe_and_option_help_agree():
         (
             ["translate", "m", "--beamsize", "3"],
             2,
-            "No such option: --beamsize (Possible options: --beam-size)",
+            "No such option: --beamsize (Possible options: --as-lines, --beam-size)",
         ),
         (
             ["train", "--data", "numbers:en-de", "--preset", "tinny", "--out", "x"],

@@ -3,12 +3,10 @@
 import json
 
 import pytest
+from terminal import Terminal
 
 from tfk_transformer.apps.cli.commands.translate_document import DocumentFormat
 from tfk_transformer.formats.registry import DOCUMENT_FORMATS, DOCUMENT_SUFFIXES
-from tfk_transformer.text.results import DocumentSentence, DocumentTranslation
-
-ARGUMENTS = "tfk_transformer.apps.cli.arguments"
 
 
 @pytest.fixture
@@ -80,16 +78,6 @@ def test_attention_layer_is_checked(run, exported, tmp_path):
             "--json: expected no --stream, which prints text; leave out one of them.",
         ),
         (
-            ["--document", "TEXT", "seven"],
-            "--document: expected an option for sentences, got an option for documents; run "
-            "`tfk-transformer translate-document BUNDLE TEXT` with the same options.",
-        ),
-        (
-            ["--document", "TEXT", "--lines", "--stream"],
-            "--document: expected an option for sentences, got an option for documents; run "
-            "`tfk-transformer translate-document BUNDLE TEXT` with the same options.",
-        ),
-        (
             ["--stream", "--prefix", "", "seven"],
             "--stream: expected no --prefix, which a stream does not support; leave out one of "
             "them.",
@@ -100,25 +88,34 @@ def test_attention_layer_is_checked(run, exported, tmp_path):
         ),
     ],
 )
-def test_conflicting_options_fail(run, bundle, text, arguments, message):
-    arguments = [text if argument == "TEXT" else argument for argument in arguments]
-    message = message.replace("TEXT", str(text)).replace("BUNDLE", str(bundle))
+def test_conflicting_options_fail(run, bundle, arguments, message):
     assert run("translate", bundle, *arguments) == (1, "", f"error: {message}\n")
 
 
 def test_other_file_kinds_are_refused(run, bundle, tmp_path):
     (tmp_path / "a.docx").write_text("seven")
-    (tmp_path / "b.txt").write_bytes(b"t\xff")
+    (tmp_path / "b.txt").write_bytes(b"one\nt\xff")
+    (tmp_path / "c.md").write_bytes(b"one\0")
     suffixes = ", ".join(filter(None, DOCUMENT_SUFFIXES))
     for name, message in (
-        ("a.docx", f"expected one of the suffixes {suffixes}, got {{file}}; give --format."),
-        ("b.txt", "expected UTF-8, got byte 0xff at position 1 of {file}; convert it to UTF-8."),
-        ("missing.txt", "expected a document, got {file}, which does not exist."),
-        ("", "expected a document, got the folder {file}; name a file in it."),
+        ("a.docx", f"FILE: expected one of the suffixes {suffixes}, got {{file}}; give --format."),
+        ("b.txt", "{file}:2: expected UTF-8, got byte 0xff at column 2; convert it to UTF-8."),
+        (
+            "c.md",
+            "{file}:1: expected text, got the character NUL at column 4; convert it to UTF-8.",
+        ),
+        ("missing.txt", "FILE: expected a document, got {file}, which does not exist."),
     ):
         file = tmp_path / name
-        expected = f"error: FILE: {message.format(file=file)}\n"
+        expected = f"error: {message.format(file=file)}\n"
         assert run("translate-document", bundle, file) == (1, "", expected)
+
+
+def test_parser_errors_name_the_file(run, exported, tmp_path):
+    (tmp_path / "a.html").write_text("<i>" * 4000)
+    status, _, error = run("translate-document", exported / "translate.onnx", tmp_path / "a.html")
+    assert status == 1
+    assert error.startswith(f"error: {tmp_path / 'a.html'}: expected HTML, got more than ")
 
 
 def test_several_documents_go_to_a_folder(run, exported, tmp_path):
@@ -126,27 +123,20 @@ def test_several_documents_go_to_a_folder(run, exported, tmp_path):
     (tmp_path / "b.html").write_text("<p>nine</p>")
     files = [tmp_path / "a.md", tmp_path / "b.html"]
     arguments = ["translate-document", exported / "translate.onnx", *files]
-    assert run(*arguments, "--output", tmp_path / "de") == (0, "", "")
+    assert run(*arguments, "--output", tmp_path / "de")[0] == 0
     texts = [(tmp_path / "de" / file.name).read_text() for file in files]
     assert texts == ["# sieben", "<p>neun</p>"]
-    status, _, error = run(*arguments, "--output", tmp_path / "de")
-    assert status == 1
-    assert f"got {tmp_path / 'de' / 'a.md'}, which exists" in error
 
 
 def test_several_documents_need_a_folder(run, bundle, tmp_path):
     a = tmp_path / "a.md"
     a.write_text("seven")
-    other = tmp_path / "other"
-    other.mkdir()
-    (other / "a.md").write_text("seven")
     for arguments, message in (
-        ([a, a], "--output: expected a folder for 2 documents, got none; name one."),
-        ([a, a, "--output", a], f"--output: expected a folder, got the file {a}; name a folder."),
-        ([a, a, "--json"], "--json: expected one FILE, got 2; run the command for each FILE."),
+        ([a, a], "--output: expected a folder for the translations, got none; name one."),
+        ([tmp_path], "--output: expected a folder for the translations, got none; name one."),
         (
-            [a, other / "a.md", "--output", tmp_path / "de"],
-            "FILE: expected different names, got 2 files a.md; rename them.",
+            [a, a, "--output", a],
+            f"--output: expected a folder for the translations, got {a}; name one.",
         ),
         (
             [a, "-", "--output", tmp_path / "de"],
@@ -162,8 +152,8 @@ def test_standard_input_is_a_document(run, exported):
     assert run(*arguments, stdin=b"seven\n\nnine\n") == (0, "sieben\n\nneun\n", "")
     html = run(*arguments, "--format", "html", stdin=b"<p>seven<p>nine")
     assert html == (0, "<p>sieben<p>neun", "")
-    message = "FILE: expected UTF-8, got byte 0xff at position 1 of standard input; convert it to"
-    assert run(*arguments, stdin=b"t\xff") == (1, "", f"error: {message} UTF-8.\n")
+    message = "standard input:1: expected UTF-8, got byte 0xff at column 2; convert it to UTF-8."
+    assert run(*arguments, stdin=b"t\xff") == (1, "", f"error: {message}\n")
 
 
 def test_unknown_languages_are_refused(run, exported, tmp_path):
@@ -188,18 +178,38 @@ def test_attributes_are_an_option(run, exported, tmp_path):
     assert refused == (1, "", f"error: {message}\n")
 
 
-def test_kept_sentences_are_counted(run, monkeypatch, tmp_path):
-    class KeepingTranslator:
-        def translate_document(self, text, format, **settings):
-            sentence = DocumentSentence(0, 5, 0, 5, text, text, 0.0, keeps_source=True)
-            return DocumentTranslation(text, [sentence])
-
-    monkeypatch.setattr(f"{ARGUMENTS}.open_translator", lambda model: KeepingTranslator())
-    monkeypatch.setattr(f"{ARGUMENTS}.check_settings", lambda model, settings: None)
-    (tmp_path / "a.md").write_text("seven")
-    status, out, error = run("translate-document", tmp_path, tmp_path / "a.md")
-    assert (status, out) == (0, "seven")
+def test_kept_sentences_are_named(run, exported, tmp_path):
+    """The model writes each number as one word, which two touching elements would mark."""
+    kept = ["_seven_ _thousand_", "_nine_ _thousand_"]
+    (tmp_path / "a.md").write_text(f"# seven\n\n{kept[0]}\n\nnine\n\n{kept[1]}\n")
+    arguments = ["translate-document", exported / "translate.onnx", tmp_path / "a.md"]
+    status, out, error = run(*arguments)
+    assert (status, out) == (0, f"# sieben\n\n{kept[0]}\n\nneun\n\n{kept[1]}\n")
     assert error == (
-        "warning: 1 of 1 sentences are not translated, since their translations would change the "
-        "markup.\n"
+        "warning: 2 of 4 sentences are not translated, since their translations would change the "
+        f"markup:\n  {tmp_path}/a.md:3: {kept[0]}\n  {tmp_path}/a.md:7: {kept[1]}\n"
     )
+    sentences = json.loads(run(*arguments, "--json")[1])["sentences"]
+    assert [(each["line"], each["keeps_source"]) for each in sentences] == [
+        (1, False),
+        (3, True),
+        (5, False),
+        (7, True),
+    ]
+
+
+def test_long_lists_are_cut(run, exported, tmp_path):
+    (tmp_path / "a.md").write_text("_seven_ _thousand_\n\n" * 23)
+    _, _, error = run("translate-document", exported / "translate.onnx", tmp_path / "a.md")
+    assert error.splitlines()[0].startswith("warning: 23 of 23 sentences are not translated, ")
+    assert error.splitlines()[20:] == [f"  {tmp_path}/a.md:39: _seven_ _thousand_", "  and 3 more"]
+
+
+def test_terminal_shows_sentences(exported, tmp_path):
+    """Also in a single document, which is read as a whole."""
+    (tmp_path / "a.md").write_text("seven\n\n" * 100)
+    arguments = ["translate-document", exported / "translate.onnx", tmp_path / "a.md"]
+    status, seen = Terminal(*arguments, "--output", tmp_path / "b.md").end()
+    assert status == 0
+    assert "100/100 sentences" in " ".join(seen.split())
+    assert Terminal(*arguments, "--output", tmp_path / "c.md", "--quiet").end() == (0, "")

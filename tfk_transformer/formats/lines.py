@@ -28,7 +28,7 @@ class Texts:
     has_header = False  # whether the first line is a header
     output_header: str | None = None  # the first line of the output
 
-    def read_header(self, line: str) -> None:
+    def read_header(self, line: str, end: str = "") -> None:
         """Read the names of the columns from the first line."""
 
     def text(self, record: str) -> str:
@@ -62,8 +62,8 @@ class TableRows(Texts):
         if self._column < 0:
             raise ValueError("--field: expected a column's name, or its number from 1, got 0.")
 
-    def read_header(self, line: str) -> None:
-        """Find the column by its name."""
+    def read_header(self, line: str, end: str = "") -> None:
+        """Find the column by its name; `end` is the `Line.end` of the line."""
         names = line.split("\t")
         if names.count(self._field) != 1:
             raise ValueError(
@@ -76,7 +76,7 @@ class TableRows(Texts):
             )
         self._column = names.index(self._field)
         self._width = len(names)
-        self.output_header = f"{line}\t{self._output_field}"
+        self.output_header = f"{line}\t{self._output_field}{end}"
 
     def text(self, record: str) -> str:
         """Return the column with the text."""
@@ -146,6 +146,7 @@ class Line(NamedTuple):
     number: int  # from 1
     texts: tuple[str, ...] = ()
     record: str | None = None  # the whole line; the text may be a part of it
+    end: str = ""  # "\r" if the line ends with "\r\n"
     outcome: Any = None  # its result, or `Refused`; None: not processed so far
 
     @property
@@ -216,11 +217,11 @@ class LineReader:
             header = self._line(next(self._data, b""), str)
             if header.reason:
                 raise ValueError(header.problem)
-            self._records.read_header(header.texts[0])
+            self._records.read_header(header.texts[0], header.end)
         self._begun = True
 
     def _line(self, data: bytes, text: Callable[[str], str]) -> Line:
-        line = Line((self.name,), self.lines)
+        line = Line((self.name,), self.lines, end="\r" * data.endswith(b"\r\n"))
         try:
             record = decode_line(data)
             return line._replace(texts=(text(record),), record=record)

@@ -100,7 +100,8 @@ def input_records(path: Path | None, field: str | None, output_field: str) -> Te
     if format is PLAIN_LINES and field is not None:
         raise ValueError(
             f"--field: expected an --input with the end {listed(LINE_SUFFIXES)}, got "
-            f"{path or 'standard input'}; leave it out."
+            f"{path or 'standard input'}; save it in such a format, or leave --field out if each "
+            "line is a text."
         )
     if format is not PLAIN_LINES and field is None:
         raise ValueError(f"--field: expected {format.field}, since --input is {path}; give one.")

@@ -64,6 +64,7 @@ HELP = {
     "model": "A bundle, a SavedModel folder or an .onnx file.",
     "text": "The texts. Default: the lines of --input.",
     "input": "A UTF-8 file with one text per line: plain, .gz or .zst. Default: standard input.",
+    "as_lines": "Read the lines of a file even if it looks like a document, such as a .md file.",
     "on_error": "The action for a line that is too long for the model, is not UTF-8 or contains a "
     "NUL character: stop (with an error), skip (omit the line) or blank (write a blank line "
     "instead). skip and blank report each such line on standard error and in OUTPUT.errors.jsonl, "
@@ -87,6 +88,7 @@ SETTING = option(
 Model = Annotated[Path, typer.Argument(metavar="MODEL", help=HELP["model"])]
 Texts = Annotated[list[str] | None, typer.Argument(metavar="TEXT", help=HELP["text"])]
 Input = Annotated[Path | None, option(INPUT, "--input", "-i", metavar="FILE", help=HELP["input"])]
+AsLines = Annotated[bool, option(INPUT, "--as-lines", help=HELP["as_lines"])]
 Force = Annotated[bool, option(OUTPUT, "--force", help="Replace an --output that exists.")]
 OnError = Annotated[BadLines, option(INPUT, metavar="ACTION", help=HELP["on_error"])]
 BeamSize = Annotated[int | None, option(SEARCH, metavar="N", help=HELP["beam_size"])]

@@ -44,7 +44,7 @@ COMMANDS = {
     },
     "Texts": {
         "translate": "Translate sentences with a bundle, a SavedModel or an ONNX file.",
-        "translate-document": "Translate a plain text, a Markdown file or an HTML page.",
+        "translate-document": "Translate documents and folders of them, and keep their markup.",
         "classify": "Classify texts with a bundle, a SavedModel or an ONNX file.",
         "score": "Print the log-probability of given translations.",
         "serve": "Serve a model over HTTP.",

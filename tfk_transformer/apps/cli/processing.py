@@ -12,10 +12,18 @@ from typing import Any, NamedTuple, TextIO
 
 from tfk_transformer.apps.cli.arguments import BadLines
 from tfk_transformer.apps.cli.main import lock_output
-from tfk_transformer.apps.cli.terminal import print_line, progress_bar
-from tfk_transformer.formats.compression import check_compression
+from tfk_transformer.apps.cli.terminal import command_line, print_line, progress_bar
+from tfk_transformer.export.file_names import external_weights
+from tfk_transformer.formats.compression import check_compression, compression, count_lines
 from tfk_transformer.formats.lines import Line, LineReader, Texts
-from tfk_transformer.formats.output_file import OutputFile, UnfinishedRun, unfinished_run
+from tfk_transformer.formats.output_file import (
+    OutputFile,
+    UnfinishedRun,
+    content_digest,
+    unfinished_run,
+)
+from tfk_transformer.formats.recognition import document_suffix
+from tfk_transformer.formats.registry import DOCUMENT_SUFFIXES
 from tfk_transformer.text.outcome import Outcome
 
 CHUNK = 2000  # lines that are processed together, and written as one part of a compressed file
@@ -36,6 +44,23 @@ def input_lines(
         raise ValueError(f"TEXT: expected sentences, got blank text at number {blank[0]}.")
     return (
         Line(("TEXT",), number, (sentence,), sentence) for number, sentence in enumerate(text, 1)
+    )
+
+
+def check_lines(path: Path | None, option: str, as_lines: bool, model: Path | None = None) -> None:
+    """Refuse a document, whose lines are not texts; `model` could translate it as a whole."""
+    suffix = "" if path is None or as_lines else document_suffix(path)
+    if not suffix:
+        return
+    cure = "write its texts to a .txt, .tsv or .jsonl file"
+    if path and model and suffix in DOCUMENT_SUFFIXES and not compression(path):
+        words = ["tfk-transformer", "translate-document", str(model), str(path)]
+        if path.suffix.lower() != suffix:
+            words += ["--format", DOCUMENT_SUFFIXES[suffix]]
+        cure = f"run `{command_line(words)} --output FILE`"
+    raise ValueError(
+        f"{option}: expected a text in each line, got {path}, a {suffix} document; {cure}, or give "
+        "--as-lines to read its lines as they are."
     )
 
 
@@ -85,15 +110,22 @@ def write_results(
 
     `run` maps the texts of several lines, or of each of two files, to their outcomes.
     `output_lines` maps a line with its outcome to lines of the output, whose format is `records`. A
-    `LineReader` continues after the lines that an earlier run has processed.
+    `LineReader` continues after the lines that an earlier run has processed. No progress is shown
+    if the output is printed to a terminal.
     """
     source = lines if isinstance(lines, LineReader) else None
     done = output.done if isinstance(output, OutputFile) else UnfinishedRun({})
     if source and done.lines:
         source.skip(done.lines, done.sha256)
     begun = bool(done.lines)
-    progress_shown = progress_bar(input, output, done.lines, quiet)
-    with progress_shown as progress, open_output(output) as out:
+    quiet = quiet or (output is None and (input is None or sys.stdout.isatty()))
+    total = None
+    if not quiet and sys.stderr.isatty() and input is not None and input.is_file():
+        with contextlib.suppress(OSError, ValueError):  # reported when the line is read
+            # Counting lines takes a thousandth of the time that their translation takes.
+            total = count_lines(input)
+    bar = progress_bar("lines", quiet, total, done.lines)
+    with bar as progress, open_output(output) as out:
         for chunk in process_lines(lines, run, on_error, earlier=(done.total, done.bad)):
             texts = list(itertools.chain.from_iterable(map(output_lines, chunk.lines)))
             if not begun and (chunk.lines or chunk.bad):
@@ -175,10 +207,17 @@ def json_lines(values: Callable[[Line], dict[str, Any]]) -> Callable[[Line], lis
     return output_lines
 
 
-def check_output(output: Path | None, force: bool, is_locked: bool = False) -> None:
+def model_digest(model: Path) -> str:
+    """Return a hash of the files of a model."""
+    files = [model]
+    if model.is_file():
+        files.append(model.with_name(external_weights(model.name)))
+    return content_digest(*filter(Path.exists, files))
+
+
+def check_output(output: Path | None, force: bool) -> None:
     """Lock an output, and refuse one that exists, except a pipe or a device, before any work."""
-    if not is_locked:
-        lock_output(output, "--output")
+    lock_output(output, "--output")
     check_compression(output)
     if output is not None and output.is_dir():
         raise ValueError(f"output: expected a file, got the folder {output}; name a file in it.")

@@ -21,14 +21,11 @@ from typing import TYPE_CHECKING, Any, TextIO, cast
 
 from tfk_transformer.atomic_write import check_new, lock
 from tfk_transformer.config.words import escape_controls
-from tfk_transformer.formats.compression import count_lines
 from tfk_transformer.runtime_environment import load_tensorflow
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.progress import Progress, ProgressColumn
-
-    from tfk_transformer.formats.output_file import OutputFile
 
 MIN_WIDTH = 40  # in columns; narrower tables would lose text
 LIBRARY = logging.getLogger("tfk_transformer")
@@ -41,7 +38,7 @@ def print_line(line: str, file: TextIO | None = None, end: str = "\n") -> None:
     """
     file = file or sys.stderr
     if file is sys.stderr or file.isatty():
-        line = escape_controls(line).replace("\n", "\\n")
+        line = escape_controls(line.removesuffix("\r")).replace("\n", "\\n")
     print(line, end=end, file=file, flush=True)
 
 
@@ -94,42 +91,44 @@ def plain_warnings(category: type[Warning]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def progress_bar(
-    input: Path | None, output: "OutputFile | Path | None", done: int, quiet: bool
-) -> Iterator[Callable[[int], None]]:
-    """Show the lines per second and the time left, if standard error is a terminal.
+    unit: str, quiet: bool, total: int | None = None, done: int = 0, transient: bool = False
+) -> Iterator[Callable[..., None]]:
+    """Show a count, its pace and the time left, if standard error is a terminal.
 
-    Nothing is shown if the output is printed to a terminal. The lines of `input` are the total, of
-    which an earlier run has read `done`. Yields a function that takes the number of lines that were
-    read so far.
+    An earlier run has counted `done`. Yields a function that takes the count so far, and possibly
+    another total and a description. The texts of the current batches are added to the count; they
+    are also the total if it is 0. None is an unknown total.
     """
-    printed = output is None and (input is None or sys.stdout.isatty())
-    if quiet or printed or not sys.stderr.isatty():
-        yield lambda lines: None
+    if quiet or not sys.stderr.isatty():
+        yield lambda *values: None
         return
     from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
 
-    total = None
-    with contextlib.suppress(OSError, ValueError):  # reported with its line when the file is read
-        # Counting lines takes a thousandth of the time that their translation takes.
-        total = count_lines(input) if input is not None and input.is_file() else None
     start = time.monotonic()
-    read = done
-    columns = (TextColumn("lines  {task.fields[pace]} "), TimeElapsedColumn())
-    with _bar(BarColumn(), MofNCompleteColumn(), *columns) as bar:
+    counted = done
+    text, speed = TextColumn("{task.description}"), TextColumn(f"{unit}  {{task.fields[pace]}} ")
+    columns = (text, BarColumn(), MofNCompleteColumn(), speed, TimeElapsedColumn())
+    with _bar(*columns, transient=transient) as bar:
         task = bar.add_task("", total=total, completed=done, pace="")
 
-        def show(lines: int) -> None:
-            speed = pace(lines - done, time.monotonic() - start, total and total - lines)
-            bar.update(task, completed=lines, pace=speed)
+        def show(count: int, total: int | None) -> None:
+            left = total and total - count
+            speed = pace(count - done, time.monotonic() - start, left)
+            bar.update(task, completed=count, total=total, pace=speed)
 
-        def update(lines: int) -> None:
-            nonlocal read
-            read = lines
-            show(lines)
+        def update(count: int, new_total: int | None = total, description: str = "") -> None:
+            nonlocal counted, total
+            counted, total = count, new_total
+            bar.update(task, description=description)
+            show(count, total)
 
         def show_batch(record: logging.LogRecord) -> None:
-            if hasattr(record, "done"):
-                show(read + record.done)
+            nonlocal counted
+            if hasattr(record, "done") and hasattr(record, "total"):
+                count = counted + record.done
+                known = total or counted + record.total
+                show(count, total if total is None else max(count, known))
+                counted += record.total if record.done == record.total else 0
 
         with _log_passed_to(show_batch):
             yield update
@@ -227,10 +226,10 @@ def _log_passed_to(show: Callable[[logging.LogRecord], None]) -> Iterator[None]:
         LIBRARY.propagate = propagate
 
 
-def pace(lines: int, seconds: float, left: int | None) -> str:
-    """Return "250 lines/s, 0:01:12 left" for the lines of this run and those that are left."""
-    if not lines or seconds <= 0:
+def pace(count: int, seconds: float, left: int | None) -> str:
+    """Return "250/s, 0:01:12 left" for a count in some seconds, and the count that is left."""
+    if not count or seconds <= 0:
         return ""
-    rate = lines / seconds
+    rate = count / seconds
     time_left = "" if left is None else f", {timedelta(seconds=round(max(left, 0) / rate))} left"
-    return f"{rate:,.{0 if rate >= 10 else 1}f} lines/s{time_left}"
+    return f"{rate:,.{0 if rate >= 10 else 1}f}/s{time_left}"

@@ -17,6 +17,7 @@ def classify_command(
     model: arguments.Model,
     text: arguments.Texts = None,
     input: arguments.Input = None,
+    as_lines: arguments.AsLines = False,
     on_error: arguments.OnError = arguments.BadLines.STOP,
     output: Annotated[Path | None, arguments.output_option("labels")] = None,
     force: arguments.Force = False,
@@ -32,6 +33,7 @@ def classify_command(
     Args:
         as_json: Print one line of JSON per text, with the probability of every label.
     """
+    processing.check_lines(input, "--input", as_lines)
     lines = processing.input_lines(text, input)
     arguments.check_input_files(input=input)
     processing.check_output(output, force)

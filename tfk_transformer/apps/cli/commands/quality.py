@@ -35,6 +35,7 @@ def score_command(
     model: Annotated[Path, typer.Argument(metavar="MODEL")],
     source: Annotated[Path, option(INPUT, metavar="FILE")],
     target: Annotated[Path, option(INPUT, metavar="FILE")],
+    as_lines: arguments.AsLines = False,
     on_error: arguments.OnError = arguments.BadLines.STOP,
     output: Annotated[Path | None, arguments.output_option("log-probabilities")] = None,
     force: arguments.Force = False,
@@ -52,6 +53,8 @@ def score_command(
         target: A file with the translation of each line of --source.
         tokens: Print one line of JSON per pair, with the log-probability of every token.
     """
+    for path, name in ((source, "--source"), (target, "--target")):
+        processing.check_lines(path, name, as_lines)
     arguments.check_input_files(source=source, target=target)
     processing.check_output(output, force)
     scorer = arguments.open_translator(model)

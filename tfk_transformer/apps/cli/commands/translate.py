@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import functools
 import inspect
+import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
@@ -12,10 +13,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 from tfk_transformer.apps.cli import arguments, processing
 from tfk_transformer.apps.cli.arguments import INPUT, OUTPUT, SEARCH, open_translator, option
 from tfk_transformer.apps.cli.main import print_error
-from tfk_transformer.apps.cli.terminal import command_line, print_line
+from tfk_transformer.apps.cli.terminal import print_line
 from tfk_transformer.config.setting_values import setting_text
 from tfk_transformer.config.words import nearest
-from tfk_transformer.export.file_names import external_weights
 from tfk_transformer.formats import registry
 from tfk_transformer.formats.compression import check_compression
 from tfk_transformer.formats.lines import Line, Texts, one_line
@@ -44,7 +44,6 @@ FIELD = (
 )
 OUTPUT_FIELD = f"The {registry.parts_of('--output')}, for the translations."
 BEAM_SIZE = f"{arguments.HELP['beam_size'].removesuffix('.')}; 1 with --stream."
-MOVED = {"metavar": "VALUE", "hidden": True, "help": "An option of `translate-document`."}
 PROMPT = "> "
 CHAT_HELP = (
     "Type a text and press Enter. :set NAME=VALUE changes a search setting, :set lists the "
@@ -63,6 +62,7 @@ class TranslateOptions:
     text: arguments.Texts = None
     input: arguments.Input = None
     field: Annotated[str | None, option(INPUT, metavar="NAME", help=FIELD)] = None
+    as_lines: arguments.AsLines = False
     on_error: arguments.OnError = arguments.BadLines.STOP
     output: Annotated[Path | None, arguments.output_option("translations")] = None
     output_field: Annotated[str, option(OUTPUT, metavar="NAME", help=OUTPUT_FIELD)] = "translation"
@@ -77,9 +77,6 @@ class TranslateOptions:
     language: Annotated[str | None, option(INPUT, metavar="CODE")] = None
     stream: Annotated[bool, option(SEARCH, "--stream")] = False
     quiet: arguments.Quiet = False
-    # Options that moved to `translate-document`.
-    document: Annotated[str | None, option(INPUT, "--document", **MOVED)] = None
-    lines: Annotated[bool | None, option(INPUT, "--lines", **MOVED)] = None
 
     @functools.cached_property
     def settings(self) -> dict[str, Any]:
@@ -118,7 +115,7 @@ EXCLUDED = {
 @arguments.with_options(inspect.signature(TranslateOptions).parameters)
 def translate_command(*, overrides: dict[str, Any]) -> None:
     """Translate texts, one per line, in the order of the lines. The translation of a blank line is
-    blank.
+    blank. `translate-document` translates Markdown, HTML and other documents as a whole.
 
     A text may have several sentences. They are translated separately and joined with the blanks of
     the text. A sentence that is too long for the model is translated in parts.
@@ -145,6 +142,7 @@ def translate_command(*, overrides: dict[str, Any]) -> None:
         stream: Print each translation token by token, by greedy search or by sampling.
     """
     options = TranslateOptions(**overrides)
+    processing.check_lines(options.input, "--input", options.as_lines, options.model)
     _check_options(options)
     settings = {
         **options.settings,
@@ -172,13 +170,6 @@ def translate_command(*, overrides: dict[str, Any]) -> None:
 
 
 def _check_options(options: TranslateOptions) -> None:
-    if moved := [name for name in ("document", "lines") if getattr(options, name) is not None]:
-        document = "FILE" if options.document is None else options.document
-        words = ["tfk-transformer", "translate-document", str(options.model), document]
-        raise ValueError(
-            f"--{moved[0]}: expected an option for sentences, got an option for documents; run "
-            f"`{command_line(words)}` with the same options."
-        )
     is_structured = type(options.results) is not Texts  # its lines have more than a text
     for (name, excluded), message in EXCLUDED.items():
         if getattr(options, name) and getattr(options, excluded) not in (None, False):
@@ -222,9 +213,13 @@ def _write_lines(
         prefixes = [options.prefix] * len(texts) if options.prefix else None
         return translator.try_translate(texts, prefixes=prefixes, **settings)
 
+    # Rows keep their line ends. The standard output of Windows adds its own.
+    keeps_ends = type(options.results) is not Texts and (output is not None or os.linesep == "\n")
+
     def text_lines(line: Line) -> list[str]:
         text = None if line.reason else line.outcome.text
-        return [options.results.result_line(line.record, text, line.problem)]
+        row = options.results.result_line(line.record, text, line.problem)
+        return [row + line.end if keeps_ends else row]
 
     output_lines: Callable[[Line], list[str]] = text_lines
     if options.as_json:
@@ -247,11 +242,8 @@ def _write_lines(
 
 def _resumable_output(options: TranslateOptions, path: Path) -> OutputFile:
     """Return an output that can be resumed; with `--resume`, it continues an unfinished run."""
-    model = [options.model]
-    if options.model.is_file():
-        model.append(options.model.with_name(external_weights(options.model.name)))
     run = {  # the values that both runs must have
-        "model": content_digest(*filter(Path.exists, model)),
+        "model": processing.model_digest(options.model),
         "settings": options.settings,
         "prefix": options.prefix,
         "field": options.field,

@@ -1,43 +1,63 @@
 """`tfk-transformer translate-document`."""
 
+import dataclasses
+import functools
+import itertools
 import json
 import sys
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from tfk_transformer.apps.cli import arguments, processing
 from tfk_transformer.apps.cli.arguments import INPUT, OUTPUT, SEARCH, option
+from tfk_transformer.apps.cli.document_folder import (
+    PROGRAM_FILES,
+    DocumentError,
+    FileRecord,
+    OtherFiles,
+    OutputFolder,
+    folder_files,
+)
 from tfk_transformer.apps.cli.main import lock_output
-from tfk_transformer.apps.cli.terminal import print_line
+from tfk_transformer.apps.cli.terminal import print_line, print_report, progress_bar
 from tfk_transformer.atomic_write import atomic_write
-from tfk_transformer.config.words import escape_controls
+from tfk_transformer.config.words import escape_controls, shorten
+from tfk_transformer.formats.output_file import content_digest
 from tfk_transformer.formats.registry import DOCUMENT_FORMATS, DOCUMENT_SUFFIXES, DOCUMENTS, listed
 
 if TYPE_CHECKING:
+    from tfk_transformer.inference.base_translator import BaseTranslator
     from tfk_transformer.text.results import DocumentTranslation
 
 STANDARD_INPUT = Path("-")
 BYTE_ORDER_MARK = "\ufeff"
+KEPT = "not translated, since their translations would change the markup"
+MAX_SHOWN = 20  # lines of a list in a report
+MAX_BEGINNING = 60  # characters of a sentence in a report
 # The members are those of the table of formats, which a type checker cannot read.
 DocumentFormat = StrEnum("DocumentFormat", [*DOCUMENT_FORMATS])  # type: ignore[misc]
 TRANSLATE_DOCUMENT_EXAMPLES = """
 tfk-transformer translate-document numbers-files/translate.onnx notes.txt
 tfk-transformer translate-document numbers notes.md --output notes.de.md
-# Several documents, to a folder with the same names.
-tfk-transformer translate-document numbers notes.md notes.txt --output de
+# A folder. After a change or an interruption, run it again.
+tfk-transformer translate-document numbers docs --output docs-de
 # The translation, and the position of every sentence in both documents.
 tfk-transformer translate-document numbers notes.html --json
 """
 FORMATS = listed(f"{format.title} ({format.suffixes[0]})" for format in DOCUMENTS)
-FILES = f"UTF-8 documents: {FORMATS}. - is standard input."
+FILES = f"UTF-8 documents: {FORMATS}; or folders of documents. - is standard input."
 FORMAT = (
     f"The format of FILE: {listed(DOCUMENT_FORMATS)}. Default: by the suffix of FILE; "
     f"{DOCUMENT_SUFFIXES['']} for standard input."
+)
+EXCLUDE = (
+    "Documents of folders that are not translated, by name or path, such as 'api/*'. May be "
+    f"repeated. Always excluded: {', '.join(PROGRAM_FILES)}, and files without a suffix."
 )
 
 
@@ -45,19 +65,26 @@ def translate_document_command(
     model: arguments.Model,
     files: Annotated[list[Path], typer.Argument(metavar="FILE", help=FILES)],
     format: Annotated[DocumentFormat | None, option(INPUT, metavar="FORMAT", help=FORMAT)] = None,
+    exclude: Annotated[list[str] | None, option(INPUT, metavar="PATTERN", help=EXCLUDE)] = None,
     language: Annotated[str | None, option(INPUT, metavar="CODE")] = None,
     lines: Annotated[bool, option(INPUT, "--lines")] = False,
     attributes: Annotated[bool, option(INPUT, "--attributes")] = False,
     target_language: Annotated[str | None, option(OUTPUT, metavar="CODE")] = None,
     output: Annotated[Path | None, option(OUTPUT, "--output", "-o", metavar="FILE")] = None,
+    other_files: Annotated[OtherFiles, option(OUTPUT, metavar="ACTION")] = OtherFiles.COPY,
     force: arguments.Force = False,
     as_json: Annotated[bool, option(OUTPUT, "--json")] = False,
     beam_size: arguments.BeamSize = None,
     setting: arguments.Settings = None,
     glossary: arguments.Glossary = None,
     attention_layer: Annotated[int | None, option(SEARCH, metavar="N")] = None,
+    quiet: arguments.Quiet = False,
 ) -> None:
     """Translate documents sentence by sentence, and keep their markup.
+
+    A folder is translated to a folder with the same tree, without hidden folders. Another run
+    continues after an interruption, and skips a file if its source, the model and the settings are
+    unchanged. It never replaces a translation that a person has edited.
 
     Requires the extra `documents`. See docs/documents.md.
 
@@ -69,102 +96,222 @@ def translate_document_command(
         attributes: Also translate the attributes of HTML that people read: alt, title, placeholder,
             aria-label, and the description of the page.
         target_language: The language of the translation, such as de, to write in <html lang>.
-        output: The file for the translation, or the folder for the translations of several
-            documents. Default: standard output.
+        output: The file for the translation, or the folder for the translations of a folder or of
+            several documents. Default: standard output.
+        other_files: The action for files of a folder that are not translated, and for documents
+            that cannot be read: copy, link (make a symbolic link to the source) or omit.
         as_json: Print one JSON object: the translation, and the positions of every sentence in both
-            documents.
+            documents; for a folder, the report.
         attention_layer: The layer of the decoder whose attention places markup, from 0; -1 is the
             last. Default: the mean of all layers.
     """
     settings = arguments.search_settings(setting, beam_size)
-    terms = arguments.glossary_argument(glossary)
-    outputs = _outputs(files, output, as_json)
-    in_folder = len(outputs) > 1
-    if in_folder:  # one lock: those of the files would keep as many files open
-        lock_output(output, "--output")
-    for path in outputs:
-        processing.check_output(path, force, is_locked=in_folder)
-    arguments.check_settings(model, settings)
-    documents = [_read_document(file, format) for file in files]
-    translator = arguments.open_translator(model)
-    for (document, name), path in zip(documents, outputs, strict=True):
-        text = document.removeprefix(BYTE_ORDER_MARK)
-        translation = translator.translate_document(
-            text,
-            name,
-            language=language,
-            lines=lines,
-            attention_layer=attention_layer,
-            attributes=attributes,
-            target_language=target_language,
-            **settings,
-            **terms,
-        )
-        _write(translation, document[: len(document) - len(text)], path, as_json)
-
-
-def _outputs(files: Sequence[Path], output: Path | None, as_json: bool) -> list[Path | None]:
-    """Return the output of each document; of several, a file of the same name in a folder."""
-    if len(files) == 1:
-        return [output]
-    count = len(files)
-    if as_json:
-        raise ValueError(f"--json: expected one FILE, got {count}; run the command for each FILE.")
-    if output is None:
-        raise ValueError(f"--output: expected a folder for {count} documents, got none; name one.")
-    if output.is_file():
-        raise ValueError(f"--output: expected a folder, got the file {output}; name a folder.")
+    work = _Work(
+        model,
+        {"language": language, "attention_layer": attention_layer, **settings},
+        arguments.glossary_argument(glossary),
+        {"lines": lines, "attributes": attributes, "target_language": target_language},
+    )
+    if len(files) == 1 and not files[0].is_dir():
+        processing.check_output(output, force)
+        arguments.check_settings(model, settings)
+        _translate_file(work, files[0], _format_of(files[0], format), output, as_json, quiet)
+        return
     if STANDARD_INPUT in files:
-        raise ValueError(f"FILE: expected - as the only document, got {count}; leave out -.")
-    name, uses = Counter(file.name for file in files).most_common(1)[0]
-    if uses > 1:
-        raise ValueError(f"FILE: expected different names, got {uses} files {name}; rename them.")
-    return [output / file.name for file in files]
+        raise ValueError(f"FILE: expected - as the only document, got {len(files)}; leave out -.")
+    if output is None or output.is_file():
+        raise ValueError(
+            f"--output: expected a folder for the translations, got {output or 'none'}; name one."
+        )
+    lock_output(output, "--output")
+    arguments.check_settings(model, settings)
+    formats = [None if file.is_dir() else _format_of(file, format) for file in files]
+    base, folder_sources, left_out = folder_files(files, output, formats, exclude or [])
+    folder = OutputFolder(output, base, folder_sources, other_files, force)
+    digests = {
+        "model": processing.model_digest(model),
+        "glossary": None if glossary is None else content_digest(glossary),
+    }
+    values = {**work.options, **work.format_options, **digests}
+    report = {**_translate_folder(work, folder, values, quiet), "left_out": left_out}
+    print_report(report, _report_lines(report), as_json)
+    if count := len(report["problems"]):
+        raise ValueError(f"FILE: expected no problems, got {count:,}, which the report names.")
 
 
-def _write(
-    translation: "DocumentTranslation", byte_order_mark: str, output: Path | None, as_json: bool
+@dataclasses.dataclass(frozen=True)
+class _Work:
+    """How documents are translated."""
+
+    model: Path
+    options: dict[str, Any]
+    terms: dict[str, Any]  # the argument `glossary`, if there is one
+    format_options: dict[str, Any]  # options of some formats
+
+    @functools.cached_property
+    def translator(self) -> "BaseTranslator":
+        """The translator, opened when a document needs it."""
+        return arguments.open_translator(self.model)
+
+    def options_of(self, format: str) -> dict[str, Any]:
+        """Return the options of some formats that this one has."""
+        names = DOCUMENT_FORMATS[format].options
+        return {name: value for name, value in self.format_options.items() if name in names}
+
+    def translate(
+        self, content: bytes, file: str, format: str, options: dict[str, Any]
+    ) -> tuple["DocumentTranslation", bytes, list[int]]:
+        """Return a translation, the content of its file, and the line of each sentence.
+
+        Raises:
+            DocumentError: if the document cannot be read.
+        """
+        document = _decode(content, file)
+        text = document.removeprefix(BYTE_ORDER_MARK)
+        options = {**self.options, **self.terms, **options}
+        try:
+            translation = self.translator.translate_document(text, format, **options)
+        except ValueError as error:
+            argument, _, problem = str(error).partition(": ")
+            if argument != "text":  # an argument of all documents
+                raise
+            raise DocumentError(f"{file}: {problem}") from error
+        positions = [0, *(sentence.source_start for sentence in translation.sentences)]
+        breaks = (text.count("\n", *span) for span in itertools.pairwise(positions))
+        lines = list(itertools.accumulate(breaks, initial=1))[1:]
+        result = document[: len(document) - len(text)] + translation.text
+        return translation, result.encode("utf-8"), lines
+
+
+def _translate_file(
+    work: _Work, file: Path, format: str, output: Path | None, as_json: bool, quiet: bool
 ) -> None:
-    """Write a translation, and warn if some of its sentences are not translated."""
-    sentences = translation.sentences
-    result = byte_order_mark + translation.text
+    """Write the translation of one document, and name the sentences that are not translated."""
+    name = "standard input" if file == STANDARD_INPUT else str(file)
+    content = sys.stdin.buffer.read() if file == STANDARD_INPUT else file.read_bytes()
+    _decode(content, name)  # before the model is opened
+    _ = work.translator  # before the bar is shown
+    with progress_bar("sentences", quiet, total=0, transient=True):
+        translation, result, lines = work.translate(content, name, format, work.format_options)
     if as_json:
-        rows = [sentence._asdict() for sentence in sentences]
+        sentences = zip(translation.sentences, lines, strict=True)
+        rows = [{**sentence._asdict(), "line": line} for sentence, line in sentences]
         values = {"text": translation.text, "sentences": rows}
-        result = f"{json.dumps(values, ensure_ascii=False)}\n"
+        result = f"{json.dumps(values, ensure_ascii=False)}\n".encode()
     if output is not None:
         with atomic_write(output) as new:
-            new.write_bytes(result.encode("utf-8"))
+            new.write_bytes(result)
     elif sys.stdout.isatty():
-        sys.stdout.write(escape_controls(result))
+        sys.stdout.write(escape_controls(result.decode()))
     else:
-        typer.echo(result.encode("utf-8"), nl=False)
-    if kept := sum(sentence.keeps_source for sentence in sentences):
-        file = "" if output is None else f" of {output}"
-        print_line(
-            f"warning: {kept:,} of {len(sentences):,} sentences{file} are not translated, since "
-            "their translations would change the markup."
-        )
+        typer.echo(result, nl=False)
+    if kept := _kept(translation, lines):
+        print_line(f"warning: {len(kept):,} of {len(lines):,} sentences are {KEPT}:")
+        for row in _first([f"{name}:{line}: {text}" for line, text in kept]):
+            print_line(row)
 
 
-def _read_document(file: Path, format: str | None) -> tuple[str, str]:
-    """Return a document and its format, by default by its suffix."""
+def _translate_folder(
+    work: _Work, folder: OutputFolder, settings: dict[str, Any], quiet: bool
+) -> dict[str, Any]:
+    """Translate the documents of a folder, copy its other files, and return a report."""
+    waiting, problems = folder.waiting(settings)
+    documents = sum(file.format is not None for file in waiting)
+    if documents:
+        _ = work.translator  # before the folder is written
+    unchanged = len(folder.files) - len(waiting) - len(problems)
+    copied = "linked" if folder.other_files is OtherFiles.LINK else "copied"
+    actions = Counter(
+        {"translated": 0, copied: 0, "unchanged": unchanged, "refused": len(problems)}
+    )
+    read = sentences = 0
+    with folder, progress_bar("sentences", quiet, total=0, transient=True) as show:
+        for file, record in waiting.items():
+            show(sentences, sentences * documents // max(1, read), f"{read:,}/{documents:,} files")
+            try:
+                if file.format is None:
+                    folder.write(file, record)
+                    actions[copied] += 1
+                    continue
+                read += 1
+                content, options = file.source.read_bytes(), work.options_of(file.format)
+                translation, result, lines = work.translate(
+                    content, str(file.source), file.format, options
+                )
+                kept = _kept(translation, lines)
+                folder.write(file, record._replace(sentences=len(lines), kept=kept), result)
+                actions["translated"] += 1
+                sentences += len(lines)
+            except (DocumentError, OSError) as error:
+                problems.append(str(error))
+                folder.write_refused(file)
+                actions["refused"] += 1
+    records = [(file, folder.records.get(file.name, FileRecord())) for file in folder.files]
+    kept_rows = [(file, row) for file, record in records for row in record.kept]
+    return {
+        "files": actions,
+        "sentences": sum(record.sentences for _, record in records),
+        "kept": [f"{file.source}:{line}: {text}" for file, (line, text) in kept_rows],
+        "without_source": folder.without_source(),
+        "problems": problems,
+    }
+
+
+def _report_lines(report: dict[str, Any]) -> Iterator[str]:
+    """Yield the report of a folder for people."""
+    files, sentences, kept = report["files"], report["sentences"], len(report["kept"])
+    counts = ", ".join(f"{count:,} {action}" for action, count in files.items() if count)
+    yield f"files      {files.total():,}: {counts}"
+    yield f"sentences  {sentences:,}: {sentences - kept:,} translated, {kept:,} kept as source"
+    for name, title in (
+        ("kept", f"Sentences that are {KEPT}"),
+        ("left_out", "Left out"),
+        ("without_source", "Translations whose source is gone; delete them"),
+        ("problems", "Documents with problems"),
+    ):
+        if report[name]:
+            yield f"{title}:"
+            yield from _first(report[name])
+
+
+def _first(rows: Sequence[str]) -> list[str]:
+    """Return the first rows of a list, and the number of the others."""
+    shown = [f"  {row}" for row in rows[:MAX_SHOWN]]
+    return shown if len(rows) <= MAX_SHOWN else [*shown, f"  and {len(rows) - MAX_SHOWN:,} more"]
+
+
+def _kept(translation: "DocumentTranslation", lines: Sequence[int]) -> list[tuple[int, str]]:
+    """Return the line and the beginning of each sentence that is not translated."""
+    return [
+        (line, shorten(" ".join(sentence.source.split()), MAX_BEGINNING))
+        for sentence, line in zip(translation.sentences, lines, strict=True)
+        if sentence.keeps_source
+    ]
+
+
+def _format_of(file: Path, format: str | None) -> str:
+    """Return the format of a document, by default by its suffix."""
     is_input = file == STANDARD_INPUT
     if not is_input and not file.exists():
         raise ValueError(f"FILE: expected a document, got {file}, which does not exist.")
-    if not is_input and file.is_dir():
-        raise ValueError(f"FILE: expected a document, got the folder {file}; name a file in it.")
     format = format or DOCUMENT_SUFFIXES.get("" if is_input else file.suffix.lower())
     if format is None:
         raise ValueError(
             f"FILE: expected one of the suffixes {', '.join(filter(None, DOCUMENT_SUFFIXES))}, got "
             f"{file}; give --format."
         )
-    content = sys.stdin.buffer.read() if is_input else file.read_bytes()
+    return format
+
+
+def _decode(content: bytes, file: str) -> str:
+    """Return the text of a document."""
     try:
-        return content.decode("utf-8"), format
+        text = content.decode("utf-8")
+        position, problem = content.find(0), "expected text, got the character NUL"
     except UnicodeDecodeError as error:
-        raise ValueError(
-            f"FILE: expected UTF-8, got byte 0x{content[error.start]:02x} at position "
-            f"{error.start} of {'standard input' if is_input else file}; convert it to UTF-8."
-        ) from None
+        position, problem = error.start, f"expected UTF-8, got byte 0x{content[error.start]:02x}"
+    if position < 0:
+        return text
+    line = content.count(b"\n", 0, position) + 1
+    column = position - content.rfind(b"\n", 0, position)
+    raise DocumentError(f"{file}:{line}: {problem} at column {column}; convert it to UTF-8.")
