@@ -17,7 +17,7 @@ _PACKAGES = {
     "beam": "apache_beam",
     "ctranslate2": "ctranslate2",
     "data": "datasets polib pyarrow",
-    "documents": "html5lib linkify_it markdown_it mdit_py_plugins",
+    "documents": "html5lib linkify_it lxml markdown_it mdit_py_plugins",
     "evaluate": "num2words sacrebleu",
     "grpc": "grpc",
     "import": "huggingface_hub yaml",

@@ -1,6 +1,8 @@
 """`tfk-transformer translate-document`."""
 
+import io
 import json
+import zipfile
 
 import pytest
 from terminal import Terminal
@@ -93,12 +95,12 @@ def test_conflicting_options_fail(run, bundle, arguments, message):
 
 
 def test_other_file_kinds_are_refused(run, bundle, tmp_path):
-    (tmp_path / "a.docx").write_text("seven")
+    (tmp_path / "a.pdf").write_text("seven")
     (tmp_path / "b.txt").write_bytes(b"one\nt\xff")
     (tmp_path / "c.md").write_bytes(b"one\0")
     suffixes = ", ".join(filter(None, DOCUMENT_SUFFIXES))
     for name, message in (
-        ("a.docx", f"FILE: expected one of the suffixes {suffixes}, got {{file}}; give --format."),
+        ("a.pdf", f"FILE: expected one of the suffixes {suffixes}, got {{file}}; give --format."),
         ("b.txt", "{file}:2: expected UTF-8, got byte 0xff at column 2; convert it to UTF-8."),
         (
             "c.md",
@@ -116,6 +118,23 @@ def test_parser_errors_name_the_file(run, exported, tmp_path):
     status, _, error = run("translate-document", exported / "translate.onnx", tmp_path / "a.html")
     assert status == 1
     assert error.startswith(f"error: {tmp_path / 'a.html'}: expected HTML, got more than ")
+
+
+def test_an_office_file_is_written(run, exported, tmp_path):
+    container = '<a><rootfile full-path="book.opf"/></a>'
+    package = '<a><item href="a.xhtml" media-type="application/xhtml+xml"/></a>'
+    with zipfile.ZipFile(tmp_path / "a.epub", "w") as file:
+        file.writestr("META-INF/container.xml", container)
+        file.writestr("book.opf", package)
+        file.writestr("a.xhtml", "<html><p>seven</p></html>")
+    arguments = ["translate-document", exported / "translate.onnx", tmp_path / "a.epub"]
+    assert run(*arguments, "--output", tmp_path / "b.epub") == (0, "", "")
+    with zipfile.ZipFile(io.BytesIO((tmp_path / "b.epub").read_bytes())) as file:
+        assert file.read("a.xhtml") == b"<html><p>sieben</p></html>"
+    message = (
+        "--output: expected a file for format epub, which is not text; name one, and leave out"
+    )
+    assert run(*arguments, "--json") == (1, "", f"error: {message} --json.\n")
 
 
 def test_several_documents_go_to_a_folder(run, exported, tmp_path):

@@ -67,13 +67,15 @@ class _Directory(io.BufferedReader):
 
 
 @contextlib.contextmanager
-def open_archive(path: Path) -> Iterator[zipfile.ZipFile]:
-    """Open a zip archive, whose members must be stored or deflated.
+def open_archive(source: Path | bytes) -> Iterator[zipfile.ZipFile]:
+    """Open a zip archive, a file or its content, whose members must be stored or deflated.
 
     Python decompresses the other methods without a limit. Of a member, it reads as many bytes as
     the directory states, whose sum is checked here.
     """
-    with _Directory(io.FileIO(path)) as file, zipfile.ZipFile(file) as archive:
+    opened = io.BytesIO(source) if isinstance(source, bytes) else io.FileIO(source)
+    size = len(source) if isinstance(source, bytes) else source.stat().st_size
+    with _Directory(opened) as file, zipfile.ZipFile(file) as archive:
         file.is_open = True
         members = archive.infolist()
         if len(members) > MAX_MEMBERS:
@@ -88,7 +90,7 @@ def open_archive(path: Path) -> Iterator[zipfile.ZipFile]:
                 raise ValueError(
                     f"expected files without a password, got '{shorten(member.filename)}' with one"
                 )
-        check_total(sum(member.file_size for member in members), path.stat().st_size)
+        check_total(sum(member.file_size for member in members), size)
         yield archive
 
 

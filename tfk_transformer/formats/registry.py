@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tfk_transformer.formats.compression import text_suffix
 from tfk_transformer.formats.lines import JsonObjects, TableRows, Texts
+from tfk_transformer.runtime_environment import with_install_line
 
 if TYPE_CHECKING:
     from tfk_transformer.formats.documents.items import Document
@@ -25,17 +26,20 @@ class Format(NamedTuple):
     read: Callable[..., Any]
     title: str = ""  # of documents: the name in help texts
     options: tuple[str, ...] = ()  # of documents: arguments of `translate_document` for it
+    is_office: bool = False  # of documents: whether it is bytes, and `read` returns `OfficeFile`
     part: str = ""  # of lines: the part with the text, if a line has several
     field: str = ""  # of lines: the value of --field
 
 
-def _reader(module: str) -> Callable[..., "Document"]:
+def _reader(module: str, folder: str = "reading") -> Callable[..., Any]:
     """Return the function `read` of a module, whose packages are imported when it is called."""
 
-    def read(text: str, **options: Any) -> "Document":
-        package = "tfk_transformer.formats.reading"
-        document: Document = importlib.import_module(f"{package}.{module}").read(text, **options)
-        return document
+    def read(text: str | bytes, **options: Any) -> Any:
+        try:
+            reader = importlib.import_module(f"tfk_transformer.formats.{folder}.{module}")
+        except ImportError as error:
+            raise with_install_line(error) from error
+        return reader.read(text, **options)
 
     return read
 
@@ -45,6 +49,9 @@ DOCUMENTS = (
     Format("text", (".txt", ".text", ""), _reader("text_reader"), "plain text", ("lines",)),
     Format("markdown", (".md", ".markdown"), _reader("markdown_reader"), "Markdown"),
     Format("html", (".html", ".htm", ".xhtml"), _reader("html_reader"), "HTML", HTML_OPTIONS),
+    Format("subtitles", (".srt", ".vtt", ".ass", ".ssa"), _reader("subtitle_reader"), "subtitles"),
+    Format("docx", (".docx",), _reader("word", "office"), "Word", is_office=True),
+    Format("epub", (".epub",), _reader("epub", "office"), "EPUB", is_office=True),
 )
 PLAIN_LINES = Format("lines", (), lambda field, output_field: Texts())  # with any suffix
 TABLE_FIELD = "the column with the texts, by its name or number"
@@ -82,8 +89,10 @@ def check_document(text: object, format: str, **options: Any) -> None:
     """Refuse an unknown format, and arguments of `translate_document` that it does not have."""
     if format not in [*DOCUMENT_FORMATS]:
         raise ValueError(f"format: expected one of {', '.join(DOCUMENT_FORMATS)}, got '{format}'.")
-    if not isinstance(text, str):
-        raise ValueError(f"text: expected a string, got {type(text).__name__}.")
+    expected = bytes if DOCUMENT_FORMATS[format].is_office else str
+    if not isinstance(text, expected):
+        name = "a string" if expected is str else f"the bytes of a .{format} file"
+        raise ValueError(f"text: expected {name}, got {type(text).__name__}.")
     for name, value in options.items():
         if value and name not in DOCUMENT_FORMATS[format].options:
             owners = listed(f"'{each.name}'" for each in DOCUMENTS if name in each.options)

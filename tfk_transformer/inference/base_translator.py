@@ -179,7 +179,7 @@ class BaseTranslator:
 
     def translate_document(
         self,
-        text: str,
+        text: str | bytes,
         format: str = "text",
         *,
         language: str | None = None,
@@ -198,8 +198,9 @@ class BaseTranslator:
         for attention. This method requires the extra `documents`.
 
         Args:
-            text: the document.
-            format: "text", "markdown" or "html".
+            text: the document; the bytes of a file of Word or EPUB.
+            format: "text", "markdown", "html", "subtitles", "docx" or "epub". The translation of
+                the last two is `data` of the result.
             language: the ISO 639 code of the document's language, for splitting into sentences;
                 the default is as in `translate`.
             lines: whether each line of a plain text is a paragraph. If False, paragraphs end at

@@ -8,7 +8,7 @@ and its halves go with the next round. In the end, the sentences are joined.
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Generic, TypeAlias, TypeVar, cast
 
-from tfk_transformer.formats.registry import check_document, read
+from tfk_transformer.formats.registry import DOCUMENT_FORMATS, check_document, read
 from tfk_transformer.inference.glossary_search import GlossarySearch
 from tfk_transformer.inference.text_search import TextSearch
 from tfk_transformer.runtime_environment import with_install_line
@@ -23,6 +23,7 @@ from tfk_transformer.text.splitting import SplitText, split_text
 
 if TYPE_CHECKING:
     from tfk_transformer.formats.documents.translation import Translating
+    from tfk_transformer.formats.office.archive import OfficeFile
 
 Result = TypeVar("Result")
 Search: TypeAlias = TextSearch | GlossarySearch  # translates sentences as they are
@@ -156,7 +157,7 @@ def translate_sentences(search: Search, sentences: Sentences) -> list[Outcome[Tr
 
 
 def document_road(
-    text: str,
+    text: str | bytes,
     format: str,
     language: str,
     max_length: int,
@@ -169,6 +170,9 @@ def document_road(
     check_document(
         text, format, lines=lines, attributes=attributes, target_language=target_language
     )
+    if isinstance(text, bytes):
+        limit = LONG_PIECE * max_length
+        return (yield from _office_road(text, format, language, attention_layer, limit))
     check_texts([text], "text")
     try:
         from tfk_transformer.formats.documents.translation import translating
@@ -193,6 +197,21 @@ def document_road(
     translated = TranslatedAttributes(text, translations, target_language)
     document = translating(read(translated.text, format), language)
     return translated.restore((yield from _best_hypotheses(document, attention_layer, limit)))
+
+
+def _office_road(
+    data: bytes, format: str, language: str, layer: int | None, limit: int
+) -> Road[DocumentTranslation]:
+    """Translate the parts of an office file one after the other."""
+    file: OfficeFile = DOCUMENT_FORMATS[format].read(data)
+    from tfk_transformer.formats.documents.translation import translating
+
+    parts: list[DocumentTranslation] = []
+    for document in file.documents:
+        part = yield from _best_hypotheses(translating(document, language), layer, limit)
+        parts.append(part)
+    written = file.written([part.text for part in parts])
+    return DocumentTranslation("", [row for part in parts for row in part.sentences], written)
 
 
 def _best_hypotheses(

@@ -103,7 +103,7 @@ def align(source: str, translation: Hypothesis) -> Alignment:
     target, tokens, source_tokens = translation.text, translation.tokens, translation.source_tokens
     attention = translation.attention
     if attention is None or tokens is None or source_tokens is None:
-        return Alignment(word_spans(source), word_spans(target), [])
+        return Alignment(word_spans(source), word_spans(target, range(len(target))), [])
     # A decoder-only model attends to its start token, its prompt, and its own tokens.
     first = int(source_tokens[:1] == ["<s>"])
     last = first + len(source_tokens) - (len(tokens) if first else 1)
@@ -123,13 +123,16 @@ def split_copied_words(
 ) -> Alignment:
     """Return an alignment whose copied words are split where the source has markup in them.
 
-    A word is copied if its translation is the same word. The `weights` are not in the result.
+    A word is copied if its translation is the same word, maybe with other capitals. The `weights`
+    are not in the result.
     """
     copies = {
         first: second
         for (first, second), count in Counter(alignment.links).items()
         if count > 1
-        and source[slice(*alignment.source[first])] == target[slice(*alignment.target[second])]
+        and _is_copy(
+            source[slice(*alignment.source[first])], target[slice(*alignment.target[second])]
+        )
     }
     ordered = sorted(boundaries)
     source_cuts: set[int] = set()
@@ -150,6 +153,10 @@ def split_copied_words(
         else:
             links.append((source_parts[first][0], target_parts[second][0]))
     return Alignment(source_words, target_words, links)
+
+
+def _is_copy(source: str, target: str) -> bool:
+    return len(source) == len(target) and source.lower() == target.lower()
 
 
 def _split(words: Sequence[Span], cuts: Iterable[int]) -> tuple[list[Span], list[range]]:

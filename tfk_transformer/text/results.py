@@ -70,8 +70,9 @@ class DocumentSentence(NamedTuple):
 class DocumentTranslation(NamedTuple):
     """The translation of a document, and its sentences in order."""
 
-    text: str
-    sentences: list[DocumentSentence]
+    text: str  # "" of an office file
+    sentences: list[DocumentSentence]  # of an office file: positions are in the text of its parts
+    data: bytes = b""  # the translated office file
 
 
 class Classification(NamedTuple):

@@ -37,6 +37,9 @@ class ItemType(Enum):
     CLOSE = auto()  # the end of an inline element
     POINT = auto()  # unchanged, inside a sentence, such as inline code or a placeholder
     BREAK = auto()  # the end of a paragraph, a heading, a line of a poem, …
+    # Where a sentence continues in the next subtitle, or in its next line. The translation is
+    # divided in proportion to the characters on both sides.
+    BORDER = auto()
 
 
 class Item(NamedTuple):
@@ -45,9 +48,11 @@ class Item(NamedTuple):
     type: ItemType
     start: int  # the item is document[start:end]
     end: int
-    text: str = ""  # of TEXT: the text that is displayed; of POINT: STAND_IN if it is a word, or ""
+    # Of TEXT: the displayed text; of POINT: STAND_IN if it is a word, or ""; of BORDER: " ".
+    text: str = ""
     pair: int = -1  # of OPEN and CLOSE: a number that both ends of an element have
-    # Of OPEN and CLOSE: whether the element may not be empty, such as Markdown's emphasis.
+    # Of OPEN and CLOSE: whether the element may not be empty, such as Markdown's emphasis. Of
+    # BORDER: whether it stays where there are too few words to divide.
     needs_text: bool = False
     # Of CLOSE: its markup where other text is in the element, such as "][key]" of a link whose
     # label is its key; "" if it is the same.

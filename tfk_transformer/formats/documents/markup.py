@@ -1,6 +1,7 @@
 """The text of a part as a model translates it, with a tree of its markup, and its placement."""
 
 import bisect
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -9,17 +10,21 @@ import numpy as np
 
 from tfk_transformer.formats.documents.items import Document, Item, ItemType
 from tfk_transformer.text.alignment import TAKEN, UNLINKED, Alignment
+from tfk_transformer.text.kept_characters import is_unspaced
 from tfk_transformer.text.words import Span
 
 # Marks that follow a word without a blank, even where the source has a blank and a point there.
 CLOSING_MARKS = ",.;:!?)]}»”’…%"
+ALL_CLOSING_MARKS = f"{CLOSING_MARKS}，。、；：！？）」』】》"
+BAD_START = 1.5  # how many characters nearer a line may begin with a closing mark
+UNALIGNED = (ItemType.TEXT, ItemType.BORDER)
 # Elements that continue in the part before or after get their words first.
 ORDER = {"start": 0, "end": 1, "": 2}
 
 
 @dataclass(eq=False)
 class Node:
-    """An inline element, a point, or the root of a part."""
+    """An inline element, a point, the text up to a border or after it, or the root of a part."""
 
     first: int  # the node is text[first:last]
     last: int
@@ -31,6 +36,7 @@ class Node:
     after: str = " "  # of points: the source's character after it
     children: list["Node"] = field(default_factory=list)
     has_point: bool = False  # whether there is a point in the element
+    is_piece: bool = False  # whether it is one of the pieces of its parent, divided by borders
     target_span: Span = (0, 0)  # in the words of the translation; set by `place_markup`
 
     @property
@@ -45,9 +51,9 @@ class Node:
 
 
 class MarkupEvent(NamedTuple):
-    """The start or the end of an element, or a point."""
+    """The start or the end of an element, a point, or a border."""
 
-    type: str  # "open", "close" or "point"
+    type: str  # "open", "close", "point" or "border"
     node: Node
 
 
@@ -71,6 +77,8 @@ class MarkedText:
         self._has_blank = False  # whether whitespace follows the last item or character
         self._done = 0  # the end in the document of the last item or character
         self._last_point: Node | None = None  # if nothing or only whitespace follows it
+        # Whether attention places anything: borders divide words in proportion.
+        self.needs_attention = any(item.type not in UNALIGNED for item in items)
         self.root = Node(0, 0)
         self._open = [self.root]  # the elements around the next item
         # The gap before the character at each position, if it has events.
@@ -81,6 +89,8 @@ class MarkedText:
         for item in items:
             if item.type is ItemType.TEXT:
                 self._add_text(item)
+            elif item.type is ItemType.BORDER:
+                self._add_border(item)
             else:
                 self._add_markup(item)
         self.text = "".join(self._characters)
@@ -89,7 +99,7 @@ class MarkedText:
         for node in self._open:
             node.last = len(self.text)
         for node in self._open[1:]:
-            node.anchor = "end"
+            node.anchor = "" if node.is_piece else "end"
 
     def __bool__(self) -> bool:
         return bool(self.root.children)
@@ -146,6 +156,8 @@ class MarkedText:
     def _needs_blank(self, character: str, following: str) -> bool:
         """Return whether the model reads a blank before a character, which another may follow."""
         types = ["blank" if isinstance(entry, str) else entry.type for entry in self._gap]
+        if "border" in types:
+            return True
         if "point" not in types:
             return "blank" in types
         if "blank" in types[::-1][: types[::-1].index("point")]:  # after the last point
@@ -183,7 +195,27 @@ class MarkedText:
                 self._gap.append(MarkupEvent("point" if is_point else "open", node))
         self._done = item.end
 
+    def _add_border(self, item: Item) -> None:
+        position = len(self._characters)
+        self._close_piece()
+        node = self._open[-1]
+        if not any(child.is_piece for child in node.children):
+            children, node.children = node.children, []
+            node.children = [Node(node.first, position, is_piece=True, children=children)]
+        piece = Node(position, position, item, is_piece=True)
+        node.children.append(piece)
+        self._open.append(piece)
+        self._gap.append(MarkupEvent("border", piece))
+        self._has_blank = False
+        self._done = item.end
+
+    def _close_piece(self) -> None:
+        """End the piece that began at the last border inside of the open element, if any."""
+        if self._open[-1].is_piece:
+            self._open.pop().last = len(self._characters)
+
     def _close_element(self, item: Item) -> Node:
+        self._close_piece()
         node = self._open[-1]
         if node.opening is not None and node.opening.pair == item.pair:
             self._open.pop()
@@ -198,11 +230,15 @@ class MarkedText:
         return node
 
 
-def place_markup(root: Node, alignment: Alignment) -> None:
+def place_markup(root: Node, alignment: Alignment, target: str) -> None:
     """Set the target spans of all nodes below a root, whose own span is set."""
     waiting = [root]
     while waiting:
         node = waiting.pop()
+        if node.children and node.children[0].is_piece:
+            _divide(node, alignment.target, target)
+            waiting += node.children
+            continue
         elements = [
             child
             for child in node.children
@@ -221,6 +257,49 @@ def place_markup(root: Node, alignment: Alignment) -> None:
             child.target_span = (_gap(child, node, alignment, spans),) * 2
         node.children.sort(key=lambda child: child.target_span)
         waiting += node.children
+
+
+def _divide(node: Node, words: Sequence[Span], target: str) -> None:
+    """Divide the target words of a node among its pieces, in proportion to their characters.
+
+    Where the words are too few for all pieces, borders that need no text are left out.
+    """
+    first, last = node.target_span
+    gaps = [n for n in range(first + 1, last) if _can_divide(target, words[n][0])]
+    missing = len(node.children) - 1 - len(gaps)
+    pieces = node.children[:1]
+    for piece in node.children[1:]:
+        if missing > 0 and not piece.needs_text:
+            missing -= 1
+            pieces[-1].children += piece.children
+            pieces[-1].last = piece.last
+        else:
+            pieces.append(piece)
+    start, end = (words[first][0], words[last - 1][1]) if first < last else (0, 0)
+    scale = (end - start) / max(1, node.last - node.first)
+    ends = [words[n - 1][1] for n in gaps]
+    penalties = [BAD_START * (target[words[n][0]] in ALL_CLOSING_MARKS) for n in gaps]
+    borders = [first]
+    low = 0
+    for high, piece in enumerate(pieces[1:], len(gaps) + 2 - len(pieces)):  # gaps[low:high] is free
+        position = start + (piece.first - node.first) * scale
+        near = bisect.bisect_left(ends, position)
+        window = range(max(low, min(near, high - 1) - 2), min(high, max(near, low) + 3))
+        costs = ((abs(ends[n] - position) + penalties[n], n) for n in window)
+        _, nearest = min(costs, default=(0.0, len(gaps)))
+        borders.append(gaps[nearest] if nearest < len(gaps) else last)
+        low = nearest + 1
+    for piece, span in zip(pieces, itertools.pairwise([*borders, last]), strict=True):
+        piece.target_span = span
+    node.children = pieces
+
+
+def _can_divide(text: str, position: int) -> bool:
+    """Return whether a line can begin at a position of a text."""
+    before, after = text[position - 1], text[position]
+    if before.isspace():
+        return True
+    return after not in ALL_CLOSING_MARKS and (is_unspaced(before) or is_unspaced(after))
 
 
 def _range(child: Node, node: Node, alignment: Alignment, values: np.ndarray) -> Span:
@@ -263,8 +342,10 @@ def _fill(elements: Sequence[Node], node: Node, values: np.ndarray) -> None:
 def _gap(child: Node, node: Node, alignment: Alignment, spans: Sequence[Span]) -> int:
     """Return where to insert a point or an element without words: outside of other elements.
 
-    `spans` are those of the elements, in order.
+    `spans` are those of the elements, in order. At an end of a piece, it stays there.
     """
+    if node.is_piece and child.first in (node.first, node.last):
+        return node.target_span[child.first > node.first]
     before = bisect.bisect_left(alignment.source, (child.first, 0))
     gap = alignment.best_gap(before, *node.target_span)
     start, end = spans[max(0, bisect.bisect_left(spans, (gap, 0)) - 1)] if spans else (0, 0)

@@ -155,7 +155,9 @@ def _translate_parts(
     marked = {part: MarkedText(part.items, document) for part in parts}
     to_translate = [part for part in parts if marked[part].has_words]
     for needs_attention in (False, True):
-        selected = [part for part in to_translate if bool(marked[part]) == needs_attention]
+        selected = [
+            part for part in to_translate if marked[part].needs_attention == needs_attention
+        ]
         texts = [marked[part].text for part in selected]
         if not texts:
             continue
@@ -203,7 +205,7 @@ def _write(
         alignment = align(marked.text, translation)
         alignment = split_copied_words(alignment, marked.text, translation.text, marked.gaps)
         marked.root.target_span = (0, len(alignment.target))
-        place_markup(marked.root, alignment)
+        place_markup(marked.root, alignment, translation.text)
     writer = PartWriter(marked, translation.text, alignment, document)
     return (
         writer.written(lambda text, _: document.encode(text)),

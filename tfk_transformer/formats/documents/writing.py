@@ -27,6 +27,7 @@ Escape = Callable[[str, str], str]
 Piece = tuple[bool, str]  # whether it is written as it is, and its text
 # Of words in a text, and of pairs of equal words in both texts for each word.
 MANY_WORDS, MANY_PAIRS = 400, 8
+BLANKS = {"", " ", "\xa0", "\u202f", "\u3000"}
 REFERENCE = re.compile(r"&#?\w+;?|<[A-Za-z/!?]")  # it may be a character reference or a tag
 
 
@@ -97,7 +98,19 @@ class PartWriter:
         touches = is_spaced and len(gap) == len(events) and any(e.node.needs_text for e in events)
         if gap_events(gap) == events and not touches and self._is_like_source(word, position):
             return gap
-        return _spaced(events, *word_gap(self._target, self._alignment.target, word), is_spaced)
+        left, blank, right = word_gap(self._target, self._alignment.target, word)
+        borders = [index for index, event in enumerate(events) if event.type == "border"]
+        if borders:  # they have a blank of their own, at which the text ends
+            blank = ""
+        elif blank not in BLANKS:  # it is written as it is
+            blank = " "
+        written: Gap = []
+        for start, end in itertools.pairwise([-1, *borders, len(events)]):
+            edge = right if end == len(events) else ""
+            written += _spaced(events[start + 1 : end], left, blank, edge, is_spaced)
+            written += events[end : end + 1]
+            left = ""
+        return written
 
     def _markup_piece(self, entry: MarkupEvent | str, pieces: Sequence[Piece]) -> Piece:
         """Return the piece of an entry of a gap, which follows other pieces."""
@@ -195,7 +208,7 @@ def _events(root: Node) -> Iterator[tuple[int, MarkupEvent]]:
             yield entry.node.target_span[1], entry
             continue
         if entry.opening is not None:
-            event_type = "point" if entry.is_point else "open"
+            event_type = "border" if entry.is_piece else "point" if entry.is_point else "open"
             yield entry.target_span[0], MarkupEvent(event_type, entry)
         if entry.closing is not None:
             waiting.append(MarkupEvent("close", entry))

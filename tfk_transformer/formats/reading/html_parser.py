@@ -79,7 +79,7 @@ class _RecordedTokens:
         self._parser = parser
         self._tokenizer = parser.tokenizer
         self._length = len(text)
-        self._is_xml = XML_START.match(text) is not None
+        self._is_xml = parser.is_xml
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._tokenizer, name)
@@ -114,8 +114,9 @@ class _RecordedTokens:
 class HtmlParser(html5lib.HTMLParser):
     """A parser of an HTML document or fragment, with a list of its tokens."""
 
-    def __init__(self, document: str) -> None:
+    def __init__(self, document: str, is_xml: bool = False) -> None:
         super().__init__()
+        self.is_xml = is_xml or XML_START.match(document) is not None
         self.tokens: list[HtmlToken] = []
         self._document = document
         self._open: list[tuple[Any, Any]] = []  # open elements, with the unchanged one around each

@@ -1,5 +1,6 @@
 """HTML: its text and markup as items, and the structure that a translation may not change."""
 
+import functools
 import html
 import itertools
 import re
@@ -37,19 +38,20 @@ def escape_html(text: str, following: str = "") -> str:
     return html.escape(text, quote=False)
 
 
-def read(text: str) -> Document:
-    """Parse an HTML document or fragment.
+def read(text: str, is_xml: bool = False) -> Document:
+    """Parse an HTML document or fragment, or XML with the elements of HTML.
 
     Scripts, styles, preformatted text, code, templates' code, the pronunciation of ruby text, and
     elements with `translate="no"` or the class `notranslate` stay unchanged.
     """
     items: list[Item] = []
     groups = itertools.groupby(
-        _items(HtmlParser(text).tokens), lambda item: item.type is ItemType.TEXT
+        _items(HtmlParser(text, is_xml).tokens), lambda item: item.type is ItemType.TEXT
     )
     for is_text, group in groups:
         items += _text_items(list(group), text) if is_text else group
-    return Document(text, pair_elements(items), escape_html, html_structure, escape_html)
+    structure = functools.partial(html_structure, is_xml=is_xml)
+    return Document(text, pair_elements(items), escape_html, structure, escape_html)
 
 
 def _items(tokens: Iterable[HtmlToken]) -> Iterator[Item]:
@@ -119,7 +121,7 @@ def _text_items(items: list[Item], document: str) -> Iterator[Item]:
             yield Item(ItemType.POINT, start, end, STAND_IN)
 
 
-def html_structure(text: str) -> list[str]:
+def html_structure(text: str, is_xml: bool = False) -> list[str]:
     """Return the elements and comments of an HTML document in order, as browsers build them.
 
     Strings of parts of a sentence begin with "inline ". A block has a string for its start and one
@@ -129,7 +131,7 @@ def html_structure(text: str) -> list[str]:
     structure: list[str] = []
     unchanged = ""  # the element that stays unchanged, up to the token
     depth = 0  # of elements inside it
-    for token in html5lib.getTreeWalker("etree")(HtmlParser(text).tree.getDocument()):
+    for token in html5lib.getTreeWalker("etree")(HtmlParser(text, is_xml).tree.getDocument()):
         if depth:
             depth += {"StartTag": 1, "EndTag": -1}.get(token["type"], 0)
             unchanged += _token_text(token)

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from tfk_transformer.text.results import DocumentTranslation
 
 STANDARD_INPUT = Path("-")
+NO_LINE = 0  # in place of the line of a sentence, in documents without lines
 BYTE_ORDER_MARK = "\ufeff"
 KEPT = "not translated, since their translations would change the markup"
 MAX_SHOWN = 20  # lines of a list in a report
@@ -50,7 +51,7 @@ tfk-transformer translate-document numbers docs --output docs-de
 tfk-transformer translate-document numbers notes.html --json
 """
 FORMATS = listed(f"{format.title} ({format.suffixes[0]})" for format in DOCUMENTS)
-FILES = f"UTF-8 documents: {FORMATS}; or folders of documents. - is standard input."
+FILES = f"Documents: {FORMATS}; or folders of documents. Text is in UTF-8. - is standard input."
 FORMAT = (
     f"The format of FILE: {listed(DOCUMENT_FORMATS)}. Default: by the suffix of FILE; "
     f"{DOCUMENT_SUFFIXES['']} for standard input."
@@ -166,8 +167,8 @@ class _Work:
         Raises:
             DocumentError: if the document cannot be read.
         """
-        document = _decode(content, file)
-        text = document.removeprefix(BYTE_ORDER_MARK)
+        document = _decode(content, file, format)
+        text = document if isinstance(document, bytes) else document.removeprefix(BYTE_ORDER_MARK)
         options = {**self.options, **self.terms, **options}
         try:
             translation = self.translator.translate_document(text, format, **options)
@@ -176,10 +177,12 @@ class _Work:
             if argument != "text":  # an argument of all documents
                 raise
             raise DocumentError(f"{file}: {problem}") from error
+        if isinstance(text, bytes):
+            return translation, translation.data, [NO_LINE] * len(translation.sentences)
         positions = [0, *(sentence.source_start for sentence in translation.sentences)]
         breaks = (text.count("\n", *span) for span in itertools.pairwise(positions))
         lines = list(itertools.accumulate(breaks, initial=1))[1:]
-        result = document[: len(document) - len(text)] + translation.text
+        result = BYTE_ORDER_MARK[: len(document) - len(text)] + translation.text
         return translation, result.encode("utf-8"), lines
 
 
@@ -189,7 +192,12 @@ def _translate_file(
     """Write the translation of one document, and name the sentences that are not translated."""
     name = "standard input" if file == STANDARD_INPUT else str(file)
     content = sys.stdin.buffer.read() if file == STANDARD_INPUT else file.read_bytes()
-    _decode(content, name)  # before the model is opened
+    _decode(content, name, format)  # before the model is opened
+    if DOCUMENT_FORMATS[format].is_office and (as_json or (output is None and sys.stdout.isatty())):
+        raise ValueError(
+            f"--output: expected a file for format {format}, which is not text; name one, and "
+            "leave out --json."
+        )
     _ = work.translator  # before the bar is shown
     with progress_bar("sentences", quiet, total=0, transient=True):
         translation, result, lines = work.translate(content, name, format, work.format_options)
@@ -207,7 +215,7 @@ def _translate_file(
         typer.echo(result, nl=False)
     if kept := _kept(translation, lines):
         print_line(f"warning: {len(kept):,} of {len(lines):,} sentences are {KEPT}:")
-        for row in _first([f"{name}:{line}: {text}" for line, text in kept]):
+        for row in _first([f"{_location(name, line)}: {text}" for line, text in kept]):
             print_line(row)
 
 
@@ -251,7 +259,7 @@ def _translate_folder(
     return {
         "files": actions,
         "sentences": sum(record.sentences for _, record in records),
-        "kept": [f"{file.source}:{line}: {text}" for file, (line, text) in kept_rows],
+        "kept": [f"{_location(file.source, line)}: {text}" for file, (line, text) in kept_rows],
         "without_source": folder.without_source(),
         "problems": problems,
     }
@@ -272,6 +280,10 @@ def _report_lines(report: dict[str, Any]) -> Iterator[str]:
         if report[name]:
             yield f"{title}:"
             yield from _first(report[name])
+
+
+def _location(file: object, line: int) -> str:
+    return str(file) if line == NO_LINE else f"{file}:{line}"
 
 
 def _first(rows: Sequence[str]) -> list[str]:
@@ -303,8 +315,10 @@ def _format_of(file: Path, format: str | None) -> str:
     return format
 
 
-def _decode(content: bytes, file: str) -> str:
-    """Return the text of a document."""
+def _decode(content: bytes, file: str, format: str) -> str | bytes:
+    """Return the text of a document; the content of one that is not text."""
+    if DOCUMENT_FORMATS[format].is_office:
+        return content
     try:
         text = content.decode("utf-8")
         position, problem = content.find(0), "expected text, got the character NUL"
