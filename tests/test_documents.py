@@ -195,6 +195,11 @@ NOT_RUN = [
         "needs Multi30k; tests/programs/test_benchmark_texts.py runs the program",
     ),
     (
+        "benchmarks/documents.md",
+        "benchmarks/document_files.py",
+        "needs mistune, and files of sites",
+    ),
+    (
         "benchmarks/glossary.md",
         "benchmarks/glossary.py",
         "needs Multi30k; tests/programs/test_benchmark_texts.py runs the program",

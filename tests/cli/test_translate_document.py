@@ -197,6 +197,13 @@ def test_attributes_are_an_option(run, exported, tmp_path):
     assert refused == (1, "", f"error: {message}\n")
 
 
+def test_front_matter_is_an_option(run, exported, tmp_path):
+    (tmp_path / "a.md").write_text("---\ntitle: seven\nlayout: nine\n---\nnine\n")
+    arguments = ["translate-document", exported / "translate.onnx", tmp_path / "a.md"]
+    translated = run(*arguments, "--front-matter", "title", "--front-matter", "description")
+    assert translated == (0, "---\ntitle: sieben\nlayout: nine\n---\nneun\n", "")
+
+
 def test_kept_sentences_are_named(run, exported, tmp_path):
     """The model writes each number as one word, which two touching elements would mark."""
     kept = ["_seven_ _thousand_", "_nine_ _thousand_"]

@@ -3,10 +3,12 @@
 from collections import Counter
 
 import html5lib
+import numpy as np
 from markdown_it import MarkdownIt
 from mdit_py_plugins.footnote import footnote_plugin
 
 from tfk_transformer.formats.documents.translation import translating
+from tfk_transformer.text.results import Hypothesis
 from tfk_transformer.text.road import drive
 
 
@@ -14,6 +16,21 @@ def translate(document, language, run):
     """Translate a document by a function: texts, whether they need attention -> translations."""
     translation = translating(document, language)
     return drive(translation, lambda sentences: run(sentences.texts, sentences.attention))
+
+
+def in_capitals(texts, attention):
+    """Translate each text to capitals. Each word attends to itself."""
+    pieces = [[*text.split(), "</s>"] for text in texts]
+    return [
+        Hypothesis(
+            text.upper(),
+            0.0,
+            [*text.upper().split(), "</s>"],
+            attention=np.eye(len(words)),
+            source_tokens=words,
+        )
+        for text, words in zip(texts, pieces, strict=True)
+    ]
 
 
 def check(made, result, is_cut=False):

@@ -91,6 +91,8 @@ def test_markup_inside_words_is_kept(document):
         ("<p>one <b>two</b>\n  <i> three</i>\n four</p>", "html"),
         ("> one\n> two **three**\n> four", "markdown"),
         ("one\ntwo  three", "text"),
+        ("| a | b |\n|---|---|\n| `x` | one \\| two \\| three\\|four (`y`) |", "markdown"),
+        ("| a | b |\n|---|---|\n| c | one\\\\| two \\* `y` |", "markdown"),
     ],
 )
 def test_blanks_of_copied_words_are_kept(document, format):

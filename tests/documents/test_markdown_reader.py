@@ -2,9 +2,8 @@
 
 import random
 
-import numpy as np
 import pytest
-from document_checks import translate
+from document_checks import in_capitals, translate
 
 from tfk_transformer.formats.documents.items import ItemType
 from tfk_transformer.formats.reading.markdown_reader import (
@@ -12,7 +11,6 @@ from tfk_transformer.formats.reading.markdown_reader import (
     markdown_structure,
 )
 from tfk_transformer.formats.registry import read
-from tfk_transformer.text.results import Hypothesis
 
 SHOWN = {ItemType.TEXT: "{}", ItemType.BREAK: "¶", ItemType.POINT: "⟦{}⟧"}
 DEFINITIONS = "\n\n[key]: https://example.org\n\n[^1]: note\n"
@@ -321,21 +319,6 @@ def test_structure_has_no_words():
 )
 def test_structure_shows_changes(before, after):
     assert markdown_structure(before) != markdown_structure(after)
-
-
-def in_capitals(texts, needs_attention):
-    """Translate each text to capitals. Each word attends to itself."""
-    pieces = [[*text.split(), "</s>"] for text in texts]
-    return [
-        Hypothesis(
-            text.upper(),
-            0.0,
-            [*text.upper().split(), "</s>"],
-            attention=np.eye(len(words)),
-            source_tokens=words,
-        )
-        for text, words in zip(texts, pieces, strict=True)
-    ]
 
 
 def test_changed_label_keeps_its_key():

@@ -4,6 +4,7 @@ A new one is a module with its reader and a record here. Commands, messages, hel
 `translate_document` derive from the records.
 """
 
+import functools
 import importlib
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -44,10 +45,13 @@ def _reader(module: str, folder: str = "reading") -> Callable[..., Any]:
     return read
 
 
-HTML_OPTIONS = ("attributes", "target_language")
+FRONT_MATTER = ("front_matter",)
+HTML_OPTIONS = ("attributes", "target_language", *FRONT_MATTER)
+MDX = functools.partial(_reader("markdown_reader"), dialect="mdx")
 DOCUMENTS = (
     Format("text", (".txt", ".text", ""), _reader("text_reader"), "plain text", ("lines",)),
-    Format("markdown", (".md", ".markdown"), _reader("markdown_reader"), "Markdown"),
+    Format("markdown", (".md", ".markdown"), _reader("markdown_reader"), "Markdown", FRONT_MATTER),
+    Format("mdx", (".mdx",), MDX, "Markdown with JSX", FRONT_MATTER),
     Format("html", (".html", ".htm", ".xhtml"), _reader("html_reader"), "HTML", HTML_OPTIONS),
     Format("subtitles", (".srt", ".vtt", ".ass", ".ssa"), _reader("subtitle_reader"), "subtitles"),
     Format("docx", (".docx",), _reader("word", "office"), "Word", is_office=True),

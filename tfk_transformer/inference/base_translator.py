@@ -187,6 +187,7 @@ class BaseTranslator:
         attention_layer: int | None = None,
         attributes: bool = False,
         target_language: str | None = None,
+        front_matter: Sequence[str] = (),
         batch_size: int = 64,
         **settings: Unpack[SearchOptions],
     ) -> DocumentTranslation:
@@ -199,8 +200,8 @@ class BaseTranslator:
 
         Args:
             text: the document; the bytes of a file of Word or EPUB.
-            format: "text", "markdown", "html", "subtitles", "docx" or "epub". The translation of
-                the last two is `data` of the result.
+            format: "text", "markdown", "mdx", "html", "subtitles", "docx" or "epub". The
+                translation of the last two is `data` of the result.
             language: the ISO 639 code of the document's language, for splitting into sentences;
                 the default is as in `translate`.
             lines: whether each line of a plain text is a paragraph. If False, paragraphs end at
@@ -210,6 +211,8 @@ class BaseTranslator:
             attributes: whether the attributes of HTML that people read are translated: `alt`,
                 `title`, `placeholder`, `aria-label` and the description of the page.
             target_language: the new value of `lang` of the element `html`. None keeps it.
+            front_matter: the keys of front matter, in YAML or TOML, whose values are translated,
+                such as `("title", "description")`.
             batch_size: number of sentences in a batch, which does not change the results.
             **settings: search settings, see `SearchSettings`.
 
@@ -230,6 +233,7 @@ class BaseTranslator:
             attention_layer=attention_layer,
             attributes=attributes,
             target_language=target_language,
+            front_matter=front_matter,
         )
         return drive(road, lambda sentences: translate_sentences(search, sentences))
 

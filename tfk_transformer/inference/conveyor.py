@@ -165,17 +165,34 @@ def document_road(
     attention_layer: int | None = None,
     attributes: bool = False,
     target_language: str | None = None,
+    front_matter: Sequence[str] = (),
 ) -> Road[DocumentTranslation]:
     """Translate a document in a language; see `BaseTranslator.translate_document` and `Road`."""
     check_document(
-        text, format, lines=lines, attributes=attributes, target_language=target_language
+        text,
+        format,
+        lines=lines,
+        attributes=attributes,
+        target_language=target_language,
+        front_matter=front_matter,
     )
     if isinstance(text, bytes):
         limit = LONG_PIECE * max_length
         return (yield from _office_road(text, format, language, attention_layer, limit))
     check_texts([text], "text")
+    if isinstance(front_matter, str):
+        raise ValueError(
+            f"front_matter: expected a sequence of keys, got '{front_matter}'; give "
+            f"['{front_matter}']."
+        )
+    if target_language is not None:
+        language_code(target_language, "target_language")
     try:
         from tfk_transformer.formats.documents.translation import translating
+        from tfk_transformer.formats.reading.front_matter import (
+            TranslatedFrontMatter,
+            front_matter_texts,
+        )
         from tfk_transformer.formats.reading.html_attributes import (
             TranslatedAttributes,
             attribute_texts,
@@ -183,20 +200,26 @@ def document_road(
     except ImportError as error:
         raise with_install_line(error) from error
     limit = LONG_PIECE * max_length
-    if not attributes and target_language is None:
-        document = translating(read(text, format, lines), language)
-        return (yield from _best_hypotheses(document, attention_layer, limit))
-    if target_language is not None:
-        language_code(target_language, "target_language")
-    translations = None
-    if attributes:
-        texts = attribute_texts(text)
+
+    def translate_lines(texts: Sequence[str]) -> Road[list[str]]:
         values = translating(read("\n".join(texts), "text", lines=True), language, as_lines=True)
-        done = yield from _best_hypotheses(values, attention_layer, limit)
-        translations = done.text.split("\n")
-    translated = TranslatedAttributes(text, translations, target_language)
-    document = translating(read(translated.text, format), language)
-    return translated.restore((yield from _best_hypotheses(document, attention_layer, limit)))
+        translation = yield from _best_hypotheses(values, attention_layer, limit)
+        return translation.text.split("\n")[: len(texts)]
+
+    changed: list[TranslatedFrontMatter | TranslatedAttributes] = []
+    if front_matter:
+        translations = yield from translate_lines(front_matter_texts(text, front_matter))
+        changed.append(TranslatedFrontMatter(text, front_matter, translations))
+        text = changed[-1].text
+    if attributes or target_language is not None:
+        values = (yield from translate_lines(attribute_texts(text))) if attributes else None
+        changed.append(TranslatedAttributes(text, values, target_language))
+        text = changed[-1].text
+    document = translating(read(text, format, lines), language)
+    translation = yield from _best_hypotheses(document, attention_layer, limit)
+    for values_before in reversed(changed):
+        translation = values_before.restore(translation)
+    return translation
 
 
 def _office_road(

@@ -2,11 +2,11 @@
 
 import html
 import re
-from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 
+from tfk_transformer.formats.documents.translated_values import TranslatedValues
 from tfk_transformer.formats.reading.html_parser import HtmlParser, HtmlToken, is_marked
-from tfk_transformer.text.results import DocumentTranslation
+from tfk_transformer.formats.reading.units import ANY_UNIT, mask
 
 READ_ATTRIBUTES = {"alt", "title", "placeholder", "aria-label"}
 UNREAD_TITLES = {"link", "meta", "style"}
@@ -16,7 +16,6 @@ ATTRIBUTE = re.compile(
     r"(?P<name>[^\t\n\f\r />][^\t\n\f\r />=]*)[\t\n\f\r ]*=[\t\n\f\r ]*"
     r"""(?P<value>"[^"]*"|'[^']*'|[^\t\n\f\r >]+)"""
 )
-TEMPLATE_START = re.compile(r"\{[{%#]|<%")
 
 
 def attribute_texts(document: str) -> list[str]:
@@ -25,45 +24,22 @@ def attribute_texts(document: str) -> list[str]:
     return [" ".join(_text(match).split()) for match in matches]
 
 
-class TranslatedAttributes:
+class TranslatedAttributes(TranslatedValues):
     """An HTML document, `text`, with translated `attribute_texts` and `lang`. None keeps them."""
 
     def __init__(
         self, document: str, translations: Sequence[str] | None, target_language: str | None = None
     ) -> None:
-        self._source = document
-        self._ends: list[int] = []  # in `text`, the end of each value
-        self._shifts: list[int] = []  # from that end to the value's end in the source
         texts = iter(translations or ())
-        pieces: list[str] = []
-        done = written = 0  # characters of the source and of `text`
+        changes = []
         for match in _attributes(document):
             if (target_language if _is_language(match) else translations) is None:
                 continue
             text = (target_language or "") if _is_language(match) else next(texts)
             quote, reference = ("'", "&#39;") if match["value"][0] == "'" else ('"', "&quot;")
             value = html.escape(text, quote=False).replace(quote, reference)
-            start, end = match.span("value")
-            pieces += [document[done:start], f"{quote}{value}{quote}"]
-            written += start - done + len(pieces[-1])
-            done = end
-            self._ends.append(written)
-            self._shifts.append(done - written)
-        self.text = "".join([*pieces, document[done:]])
-
-    def restore(self, translation: DocumentTranslation) -> DocumentTranslation:
-        """Return a translation of `text` with the positions of its sentences in the source."""
-        sentences = []
-        for sentence in translation.sentences:
-            start = self._source_position(sentence.source_start)
-            end = self._source_position(sentence.source_end)
-            source = self._source[start:end]
-            sentences.append(sentence._replace(source_start=start, source_end=end, source=source))
-        return translation._replace(sentences=sentences)
-
-    def _source_position(self, position: int) -> int:
-        value = bisect_right(self._ends, position)
-        return position + (self._shifts[value - 1] if value else 0)
+            changes.append((*match.span("value"), f"{quote}{value}{quote}"))
+        super().__init__(document, changes)
 
 
 def _text(match: re.Match[str]) -> str:
@@ -79,6 +55,7 @@ def _is_language(match: re.Match[str]) -> bool:
 def _attributes(document: str) -> Iterator[re.Match[str]]:
     """Yield the attributes to translate, in the order of the document."""
     last = HtmlToken("", 0, 0)
+    document = mask(document, "html")
     for token in HtmlParser(document).tokens:
         # The tag of an unchanged element may be translated, but nothing inside it.
         is_inside = token.unchanged is not None and token.unchanged is last.unchanged
@@ -107,5 +84,5 @@ def _tag_attributes(token: HtmlToken, document: str) -> Iterator[re.Match[str]]:
         # html5lib's value is the one that counts where an attribute is repeated.
         if name in names and text.split() == token.attributes[name].split():
             names.remove(name)
-            if any(map(str.isalpha, text)) and not TEMPLATE_START.search(text):
+            if any(map(str.isalpha, text)) and not ANY_UNIT.search(text):
                 yield match

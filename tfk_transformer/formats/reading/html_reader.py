@@ -2,7 +2,6 @@
 
 import functools
 import html
-import itertools
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
@@ -15,8 +14,6 @@ from tfk_transformer.formats.documents.items import (
     Item,
     ItemType,
     pair_elements,
-    protect_spans,
-    shown_text,
 )
 from tfk_transformer.formats.reading.html_parser import (
     ANNOTATION_TAGS,
@@ -27,9 +24,8 @@ from tfk_transformer.formats.reading.html_parser import (
     HtmlToken,
     is_unchanged,
 )
+from tfk_transformer.formats.reading.units import ANY_UNIT, mask
 
-# Code of a template: {{ name }}, {% if name %}, {# a comment #}, and Hugo's {{< name >}}.
-TEMPLATE_CODE = re.compile(r"\{\{.{,4000}?\}\}|\{%.{,4000}?%\}|\{#.{,4000}?#\}", re.DOTALL)
 END_OF_LINE = re.compile(r"[^\S\n]*(?:\n\s*(?P<next>\S?)|\Z)")
 
 
@@ -41,15 +37,16 @@ def escape_html(text: str, following: str = "") -> str:
 def read(text: str, is_xml: bool = False) -> Document:
     """Parse an HTML document or fragment, or XML with the elements of HTML.
 
-    Scripts, styles, preformatted text, code, templates' code, the pronunciation of ruby text, and
-    elements with `translate="no"` or the class `notranslate` stay unchanged.
+    Scripts, styles, preformatted text, code, units, the pronunciation of ruby text, and elements
+    with `translate="no"` or the class `notranslate` stay unchanged.
     """
+    masked = mask(text, "html")
     items: list[Item] = []
-    groups = itertools.groupby(
-        _items(HtmlParser(text, is_xml).tokens), lambda item: item.type is ItemType.TEXT
-    )
-    for is_text, group in groups:
-        items += _text_items(list(group), text) if is_text else group
+    for item in _items(HtmlParser(masked, is_xml).tokens):
+        if item.type is ItemType.TEXT:
+            items += (part for part in _text_items(item, masked) if part.text)
+        else:
+            items.append(item)
     structure = functools.partial(html_structure, is_xml=is_xml)
     return Document(text, pair_elements(items), escape_html, structure, escape_html)
 
@@ -94,31 +91,24 @@ def _item(token: HtmlToken) -> Item:
     return Item(ItemType.BREAK, *span)
 
 
-def _text_items(items: list[Item], document: str) -> Iterator[Item]:
-    """Yield the items of a text between tags."""
-    spans = [match.span() for match in TEMPLATE_CODE.finditer(shown_text(items))]
-    protected = [item for item in protect_spans(items, spans) if item.text]
-    for is_text, group in itertools.groupby(protected, lambda item: item.type is ItemType.TEXT):
-        run = list(group)
-        if is_text:
-            yield from run
-            continue
-        start = run[0].start
-        end = run[-1].end
-        line_start = start  # or the start of the blanks before the code
-        while document[line_start - 1 : line_start].isspace() and document[line_start - 1] != "\n":
-            line_start -= 1
+def _text_items(item: Item, document: str) -> Iterator[Item]:
+    """Yield the items of a text, in which units are masked."""
+    done = 0
+    for match in ANY_UNIT.finditer(item.text):
+        yield item.cut(done, match.start())
+        done = match.end()
+        start, end = item.start + match.start(), item.start + done
+        line_start = document.rfind("\n", 0, start) + 1
         line_end = END_OF_LINE.match(document, end)
-        # Code of a template that is alone on its lines is a break, except before a small letter.
+        # A unit that is alone on its lines is a break, except before a small letter.
         is_alone = (
             line_end is not None
             and not (line_end["next"] or "").islower()
-            and document[line_start - 1 : line_start] in ("", "\n")
+            and not document[line_start:start].strip()
         )
-        if is_alone:
-            yield Item(ItemType.BREAK, start, end)
-        else:
-            yield Item(ItemType.POINT, start, end, STAND_IN)
+        is_break = is_alone or match["barrier"] is not None
+        yield Item(ItemType.BREAK if is_break else ItemType.POINT, start, end, STAND_IN)
+    yield item.cut(done, len(item.text))
 
 
 def html_structure(text: str, is_xml: bool = False) -> list[str]:
@@ -131,7 +121,8 @@ def html_structure(text: str, is_xml: bool = False) -> list[str]:
     structure: list[str] = []
     unchanged = ""  # the element that stays unchanged, up to the token
     depth = 0  # of elements inside it
-    for token in html5lib.getTreeWalker("etree")(HtmlParser(text, is_xml).tree.getDocument()):
+    tree = HtmlParser(mask(text, "html"), is_xml).tree.getDocument()
+    for token in html5lib.getTreeWalker("etree")(tree):
         if depth:
             depth += {"StartTag": 1, "EndTag": -1}.get(token["type"], 0)
             unchanged += _token_text(token)
@@ -139,6 +130,8 @@ def html_structure(text: str, is_xml: bool = False) -> list[str]:
                 structure.append(unchanged)
             continue
         if token["type"] in ("Characters", "SpaceCharacters"):
+            for unit in ANY_UNIT.finditer(token["data"]):
+                structure.append(unit[0] if unit["barrier"] else f"inline {unit[0]}")
             continue
         is_inline = token["type"] == "Comment" or token.get("name") in SENTENCE_TAGS
         text = f"{'inline ' if is_inline else ''}{_token_text(token)}"

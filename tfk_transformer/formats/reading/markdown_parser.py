@@ -10,9 +10,7 @@ from markdown_it import MarkdownIt
 from markdown_it.common.html_blocks import block_names
 from markdown_it.rules_inline import StateInline
 from markdown_it.token import Token
-from mdit_py_plugins.amsmath import amsmath_plugin
 from mdit_py_plugins.deflist import deflist_plugin
-from mdit_py_plugins.dollarmath import dollarmath_plugin
 from mdit_py_plugins.field_list import fieldlist_plugin
 from mdit_py_plugins.footnote import footnote_plugin
 
@@ -20,21 +18,19 @@ from tfk_transformer.formats.documents.items import STAND_IN, Item, ItemType, pa
 from tfk_transformer.formats.reading import markdown_rules
 from tfk_transformer.formats.reading.html_parser import (
     ANNOTATION_TAGS,
-    INLINE_TAGS,
     UNTOUCHED_TAGS,
+    VOID_INLINE_TAGS,
     WORD_TAGS,
     HtmlParser,
     HtmlToken,
     is_unchanged,
 )
+from tfk_transformer.formats.reading.units import ANY_UNIT
 
 MARKDOWN_LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n|$)")  # the line ends of CommonMark
 BLOCK_TAGS = ({"br", *block_names} | UNTOUCHED_TAGS) - WORD_TAGS  # they end a sentence
-NOT_WORDS = {
-    "autolink",
-    "image",
-    "unchanged_mark",
-}  # unchanged tokens that a sentence does not need
+# Unchanged tokens that a sentence does not need.
+NOT_WORDS = {"autolink", "image", "unchanged_mark"}
 
 InlineRule = Callable[[StateInline, bool], bool]
 
@@ -48,22 +44,22 @@ class _Parser(MarkdownIt):
 
 
 @functools.cache
-def markdown_parser() -> MarkdownIt:
-    """Return the parser. `parse_inline` parses the content of its inline tokens."""
+def markdown_parser(dialect: str) -> MarkdownIt:
+    """Return the parser of a dialect. `parse_inline` parses the content of its inline tokens."""
     md = _Parser("commonmark").enable(["table", "strikethrough"])
     md.core.ruler.enableOnly(["normalize", "block"])
     md.use(footnote_plugin, inline=False, move_to_end=False)
-    md.use(deflist_plugin).use(amsmath_plugin)
-    md.use(fieldlist_plugin).use(dollarmath_plugin)
-    md.disable("math_inline")  # `unchanged` knows it, as GitHub does
+    md.use(deflist_plugin).use(fieldlist_plugin)
+    if dialect == "mdx":
+        md.disable(["code", "html_block", "autolink"])
     block = md.block.ruler
-    block.before("table", "front_matter", markdown_rules.front_matter)
     block.before("table", "directive", markdown_rules.directive, markdown_rules.ENDS)
     block.before("table", "indented", markdown_rules.indented, markdown_rules.ENDS)
     block.before("table", "syntax", markdown_rules.syntax, markdown_rules.ENDS)
     block.before("table", "comment", markdown_rules.comment)
     block.before("fieldlist", "definition", markdown_rules.definition)
     inline = md.inline.ruler
+    inline.at("text", markdown_rules.text)
     inline.before("escape", "unchanged", markdown_rules.unchanged)
     inline.after("link", "reference", markdown_rules.reference)
     for name, rule in zip(inline.get_active_rules(), inline.getRules(""), strict=True):
@@ -90,11 +86,17 @@ def _with_spans(name: str, rule: InlineRule) -> InlineRule:
                     end -= len(token.content)
         elif tokens and name in ("link", "reference") and tokens[-1].nesting:
             opening = next(token for token in tokens if token.nesting > 0)
-            opening.meta["span"] = (start, start + 1)
-            label_end = state.md.helpers.parseLinkLabel(state, start, True)
+            label_start, label_end = start + 1, end - 2
+            if "target" in opening.attrs:
+                label_start = state.src.index("|", start) + 1
+            else:
+                label_end = state.md.helpers.parseLinkLabel(state, start, True)
+            opening.meta["span"] = (start, label_start)
             tokens[-1].meta["span"] = (label_end, end)
-            if state.src[label_end:end] in ("]", "][]"):  # the label is the key
-                tokens[-1].meta["key"] = " ".join(state.src[start + 1 : label_end].split())
+            label = state.src[label_start:label_end]
+            # The label is the key. One with a unit hardly changes.
+            if state.src[label_end:end] in ("]", "][]") and not ANY_UNIT.search(label):
+                tokens[-1].meta["key"] = " ".join(label.split())
         elif tokens and name == "autolink":  # a mark, whose text is its address
             token = tokens[-1]
             token.type, token.nesting, token.meta["span"] = "autolink", 0, (start, end)
@@ -106,13 +108,13 @@ def _with_spans(name: str, rule: InlineRule) -> InlineRule:
     return apply
 
 
-def parse_inline(text: str, env: dict[str, Any]) -> list[Token]:
+def parse_inline(text: str, env: dict[str, Any], dialect: str) -> list[Token]:
     """Return the tokens of inline Markdown other than text, by their start.
 
     Each has `meta["span"]`, its start and end in the text. Of elements, these are the spans of the
     characters before and after their content. `env` has the definitions of the parsed document.
     """
-    md = markdown_parser()
+    md = markdown_parser(dialect)
     parsed = md.inline.parse(text, md, env, [])
     tokens = [token for token in parsed if token.type != "text" and "span" in token.meta]
     for token in tokens:
@@ -124,9 +126,9 @@ def parse_inline(text: str, env: dict[str, Any]) -> list[Token]:
     return sorted(tokens, key=lambda token: token.meta["span"][0])
 
 
-def read_inline(text: str, env: dict[str, Any]) -> list[Item]:
+def read_inline(text: str, env: dict[str, Any], dialect: str) -> list[Item]:
     """Return the items of the content of a paragraph, a heading or a cell; see `parse_inline`."""
-    tokens = parse_inline(text, env)
+    tokens = parse_inline(text, env, dialect)
     ends = _unchanged_ends(tokens)
     items: list[Item] = []
     done = 0
@@ -191,7 +193,7 @@ def _item(token: Token, start: int, end: int) -> Item:
         explicit = f"][{token.meta['key']}]" if "key" in token.meta else ""
         item = Item(item_type, start, end, needs_text=name != "link", explicit=explicit)
         return item._replace(name=name, is_sure=True)
-    if token.type == "hardbreak":
+    if token.type in ("hardbreak", "barrier"):
         return Item(ItemType.BREAK, start, end)
     if token.type in ("softbreak", "text_special"):
         return Item(ItemType.TEXT, start, end, token.content or "\n")
@@ -200,7 +202,7 @@ def _item(token: Token, start: int, end: int) -> Item:
     tag = _tag(token.content)
     if tag.data in BLOCK_TAGS:
         return Item(ItemType.BREAK, start, end)
-    if tag.data not in INLINE_TAGS or tag.is_closed:
+    if tag.is_closed or tag.data in VOID_INLINE_TAGS or tag.type == "Comment":
         return Item(ItemType.POINT, start, end)
     item_type = ItemType.OPEN if tag.type == "StartTag" else ItemType.CLOSE
     return Item(item_type, start, end, name=tag.data)

@@ -5,7 +5,7 @@ markdown-it-py parses the blocks; positions come from their lines.
 
 import functools
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -19,6 +19,7 @@ from tfk_transformer.formats.reading.markdown_parser import (
     parse_inline,
     read_inline,
 )
+from tfk_transformer.formats.reading.units import mask
 
 TASK_BOX = re.compile(r"\[[ xX]\]\s+")
 ALERT = re.compile(r"\[![\w-]+\][^\n]*(\n|$)")  # the first line of a quotation
@@ -27,8 +28,11 @@ BLANKS = re.compile(r"[ \t\r\n\f\v]+")
 # Characters that could begin or end markup, of Markdown or of its dialects.
 SPECIAL = re.compile(
     r"[\\`*\[\]<>|~${}^]|(?<![^\W_])_|_(?![^\W_])|&(?=#?\w+;)|(?<![\w:]):(?=[\w+-]+:)|:(?=::)"
-    r"|\+(?=\+)|#(?=\s*\Z)"
+    r"|\+(?=\+)|#(?=\s*\Z)|(?<!\w)@(?=\w)|(?<!\{)#(?=\w)|(?<=\{)%"
 )
+# Escaped brackets, with the operators that would make a formula of them.
+BRACKETS = re.compile(r"\\\[.*?\\\]")
+OPERATOR = re.compile(r"(?<!\\)[_=+]")
 # At the start of a text: what begins a block, or belongs to a link before the text.
 TEXT_START = re.compile(
     r"\A(?:(\s*)([#+=-](?=[\s#+=-]|$)|[/!?:](?=[\s\w/!?:])|%(?=\s|$)|=)|(\s*\d+)([.)])|()([(:]))"
@@ -45,13 +49,18 @@ CLOSING_SEQUENCE = re.compile(r"[ \t](#+)[ \t]*(?:[\r\n]|$)")
 NO_DEFINITIONS: Mapping[str, dict[str, Any]] = MappingProxyType({})
 
 
-def read(text: str) -> Document:
-    """Parse the paragraphs, headings, list items, definitions and tables of a Markdown document."""
+def read(text: str, dialect: str = "markdown") -> Document:
+    """Parse the paragraphs, headings, list items, definitions and tables of a Markdown document.
+
+    The dialect "mdx" also has JSX, expressions and modules of JavaScript.
+    """
     env: dict[str, Any] = {}
-    lines = [(match.start(), match[0]) for match in MARKDOWN_LINE.finditer(text)]
+    masked = mask(text, dialect)
+    parse = markdown_parser(dialect).parse
+    lines = [(match.start(), match[0]) for match in MARKDOWN_LINE.finditer(masked)]
     done = [0] * len(lines)  # the characters of each line that are read
     items: list[Item] = []
-    tokens = markdown_parser().parse(text.removeprefix("\ufeff"), env)
+    tokens = parse(masked.removeprefix("\ufeff"), env)
     for n, token in enumerate(tokens):
         if token.type != "inline" or not token.map or tokens[n - 1].type == "fieldlist_name_open":
             continue
@@ -59,19 +68,30 @@ def read(text: str) -> Document:
         start, end = _text_span(tokens, n)
         if positions and start < end:
             positions = positions[start : end + 1]
-            for item in read_inline(token.content[start:end], env):
-                is_empty = item.end == item.start
-                last = positions[item.start] if is_empty else positions[item.end - 1] + 1
-                items.append(item._replace(start=positions[item.start], end=last))
+            is_cell = tokens[n - 1].type in ("th_open", "td_open")
+            for item in read_inline(token.content[start:end], env, dialect):
+                is_text = is_cell and item.type is ItemType.TEXT
+                for part in _at_bars(item) if is_text else [item]:
+                    first = positions[part.start]
+                    last = first if part.end == part.start else positions[part.end - 1] + 1
+                    first -= is_text and masked[first] == "|"
+                    items.append(part._replace(start=first, end=last))
             items.append(Item(ItemType.BREAK, positions[-1], positions[-1]))
     # Passages of the document can use its definitions, but not one right after a byte order mark.
-    if text.startswith("\ufeff"):
+    if masked.startswith("\ufeff"):
         env = {}
-        markdown_parser().parse(text, env)
-    structure = functools.partial(markdown_structure, definitions=env.get("references", {}))
+        parse(masked, env)
+    definitions = env.get("references", {})
+    structure = functools.partial(markdown_structure, definitions=definitions, dialect=dialect)
     # Each character is read as itself, or as markup.
     encode = functools.partial(MARKDOWN_CHARACTER.sub, r"\\\g<0>")
     return Document(text, items, escape_markdown, structure, encode)
+
+
+def _at_bars(item: Item) -> Iterator[Item]:
+    """Yield the parts of a text in a cell, whose bars have a backslash in the document."""
+    for match in re.finditer(r"\||[^|]+", item.text):
+        yield item.cut(*match.span())
 
 
 def _text_span(tokens: Sequence[Token], n: int) -> tuple[int, int]:
@@ -125,13 +145,16 @@ def _columns(content: str, line: str, holder: Token, done: int) -> list[int]:
 def escape_markdown(text: str, following: str = "") -> str:
     """Return a text as Markdown, with all of its characters that could be markup escaped."""
     escaped = SPECIAL.sub(r"\\\g<0>", BLANKS.sub(" ", text))
+    escaped = BRACKETS.sub(lambda match: OPERATOR.sub(r"\\\g<0>", match[0]), escaped)
     if escaped.endswith("!") and following.startswith("["):
         escaped = f"{escaped[:-1]}\\!"
     return TEXT_START.sub(r"\1\3\5\\\2\4\6", escaped)
 
 
 def markdown_structure(
-    document: str, definitions: Mapping[str, dict[str, Any]] = NO_DEFINITIONS
+    document: str,
+    definitions: Mapping[str, dict[str, Any]] = NO_DEFINITIONS,
+    dialect: str = "markdown",
 ) -> list[str]:
     """Return the blocks, inline elements and definitions of a Markdown document, in its order.
 
@@ -141,16 +164,17 @@ def markdown_structure(
     """
     references = {**definitions}
     env: dict[str, Any] = {"references": references}
+    document = mask(document, dialect)
     lines = [match[0] for match in MARKDOWN_LINE.finditer(document)]
     structure: list[str] = []
-    tokens = markdown_parser().parse(document.removeprefix("\ufeff"), env)
+    tokens = markdown_parser(dialect).parse(document.removeprefix("\ufeff"), env)
     for n, token in enumerate(tokens):
         if token.type == "inline":
             start, end = _text_span(tokens, n)
             structure += [f"syntax {token.content[:start]}", f"syntax {token.content[end:]}"]
             structure += [
-                _described("inline", mark)
-                for mark in parse_inline(token.content[start:end], env)
+                _described("" if mark.type == "barrier" else "inline", mark)
+                for mark in parse_inline(token.content[start:end], env, dialect)
                 if mark.nesting >= 0 and mark.type not in ("softbreak", "text_special")
             ]
         elif token.type == "tr_open" and token.map:  # cells after the last column are not shown

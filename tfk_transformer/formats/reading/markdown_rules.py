@@ -10,75 +10,49 @@ from markdown_it.ruler import RuleOptionsType
 from markdown_it.rules_block import StateBlock
 from markdown_it.rules_inline import StateInline
 
-FRONT_MATTER = re.compile(
-    r"---[ \t]*\n(?:.*\n)*?(?:---|\.\.\.)[ \t]*(?:\n|\Z)"  # YAML
-    r"|\+\+\+[ \t]*\n(?:.*\n)*?\+\+\+[ \t]*(?:\n|\Z)"  # TOML
-    r"|\{[ \t]*\n(?:.*\n)*?\}[ \t]*(?:\n|\Z)"  # JSON
-)
+from tfk_transformer.formats.reading.units import ANY_UNIT, BARRIER, EDGE, TEXT_DIRECTIVES, UNIT
+from tfk_transformer.text.words import Span
+
 SYNTAX = re.compile(
-    r"""
-    :{3,}.*                                              # the fence of a container
-    | /{3,}.*                                            # the fence of a block of PyMdown
-    | (?:\{\{[<%](?:(?![>%]\}\}).)*[>%]\}\}\s*)+         # shortcodes of Hugo
-    | \{\{[<%](?:(?![>%]\}\}).)*                          # the start of a long one
-    | (?:\{%(?:(?!%\}).)*%\}\s*|\{\{[^{}]*\}\}\s*)+      # tags of a template
+    rf"""
+    (?:{UNIT}|{BARRIER}|\s)+
+    | :{{3,}}.*                                            # the fence of a container
+    | /{{3,}}.*                                            # the fence of a block of PyMdown
     | \([^()\n]+\)=                                      # a target of MyST
     | \[TOC\]|\[\[_?TOC_?\]\]                            # a table of contents
     | ;?-+8<-+.*                                         # a snippet of PyMdown
     | <<<\s*[@./\w].*                                    # a snippet of VitePress
     | \*\[[^\]]+\]:.*                                    # an abbreviation
-    | \{:?[ ]*[#.%][^{}]*\} | \{:?[ ]*[\w-]+=[^{}]*\}    # attributes of a block
-    | \^{3,}.* | \+{3,}.*                                # a separator of MyST
+    | \{{(?::|[ ]*[#.%]|[ ]*[\w-]+=)[^{{}}]*\}}             # attributes of a block
+    | \^{{3,}}.* | \+{{3,}}.*                              # a separator of MyST
     """,
     re.VERBOSE | re.IGNORECASE,
 )
 INDENTED = re.compile(r'(?:!!!|\?\?\?)\+?[ ]*[\w"].*|===[!+]?[ ]+".*"')
 DIRECTIVE = re.compile(r"(?P<fence>`{3,}|~{3,}|:{3,})[ ]*\{(?P<name>[^}\s]+)\}.*")
 OPTION = re.compile(r":[\w-]+:(?:\s.*)?")
-# Directives whose content is Markdown, in fences that are otherwise code.
-TEXT_DIRECTIVES = set(
-    "admonition attention caution danger error hint important note seealso tip warning todo "
-    "versionadded versionchanged deprecated epigraph topic sidebar margin dropdown figure card "
-    "tab-item tab-set grid grid-item grid-item-card".split()
-)
 # Directives whose content is not Markdown, in fences of colons.
 CODE_DIRECTIVES = set(
     "code code-block code-cell sourcecode parsed-literal math toctree eval-rst mermaid graphviz "
     "literalinclude include image raw csv-table bibliography plot".split()
 )
-LONG_SHORTCODE = re.compile(r"\{\{[<%](?:(?![>%]\}\}).)*")
-CODE_SHORTCODE = re.compile(r"\{\{[<%]\s*(code[\w-]*|highlight|mermaid|katex|math|goat)\b.*")
 DEFINITION = re.compile(r":[ ]{3,}(?=\S)")
 COMMENT = re.compile(r"%(?:\s.*)?")
 # What these blocks end without a blank line.
 ENDS: RuleOptionsType = {"alt": ["paragraph", "reference", "blockquote", "list", "footnote_def"]}
 
-UNCHANGED = {
-    # Read as a word of a sentence. The lengths bound the time of a search.
-    "unchanged_word": re.compile(
-        r"""
-        \{\{[<%].{,1000}?[>%]\}\}              # a shortcode of Hugo
-        | \{\{[^{}]*\}\}                       # a variable of a template
-        | \{%.{,1000}?%\}                      # a tag of a template
-        | \{[\w:+.-]+\}                        # a role of MyST
-          (?P<ticks>`+)(?!`).{,1000}?(?<!`)(?P=ticks)(?!`)
-        | \$\$(?:[^$\\`]|\\.)+\$\$(?!\w)       # a formula, as GitHub reads it
-        | (?<![\w$])\$(?![\s$])(?:[^$\\`\n]|\\.)+(?<!\s)\$(?![\w$])
-        | \+\+[\w"+-]+\+\+                     # keys of PyMdown
-        """,
-        re.VERBOSE | re.DOTALL,
-    ),
-    # Without a meaning in the sentence.
-    "unchanged_mark": re.compile(
-        r"""
-        \[\^[^\s\]]{1,200}\]                                # a footnote mark
-        | \{:?[ ]*[#.][\w-][^{}\n]*\}                       # attributes: an id or a class at first
-        | \{:?[ ]*[\w-]+=[^{}\n]*\}
-        | (?<![\w:]):(?:[a-z][\w+-]*|[+-]1):(?!\w)          # an emoji or an icon
-        """,
-        re.VERBOSE,
-    ),
-}
+# Kept, and without a meaning in the sentence.
+MARK = re.compile(
+    r"""
+    \[\^[^\s\]]{1,200}\]                                # a footnote mark
+    | \{(?::|[ ]*[#.][\w-]|[ ]*[\w-]+=)[^{}\n]*\}       # attributes: an id or a class at first
+    | (?<![\w:]):(?:[a-z][\w+-]*|[+-]1):(?!\w)          # an emoji or an icon
+    """,
+    re.VERBOSE,
+)
+# Up to a character that can begin markup.
+TEXT = re.compile(rf"[^\n!#$%&*+\-:<=>@\[\\\]^_`{{}}~{EDGE}\U000f0000-\U0010fffd]+")
+WIKI_LINK = re.compile(r"\[\[(?P<target>[^\[\]|\n]+)\|(?P<label>[^\[\]|\n]+)\]\]")
 BLANK = re.compile(r"\s")
 KEY = re.compile(r"(?P<break>\n?)\[(?P<key>[^\[\]]*)\]")
 
@@ -87,15 +61,6 @@ def line_text(state: StateBlock, line: int) -> str:
     """Return a line without the blanks around it."""
     start = state.bMarks[line] + state.tShift[line]
     return state.src[start : state.eMarks[line]].rstrip()
-
-
-def front_matter(state: StateBlock, start: int, end: int, silent: bool) -> bool:
-    """Parse front matter at the start of the document."""
-    match = FRONT_MATTER.match(state.src) if start == 0 and state.level == 0 else None
-    if match is None or silent:
-        return False
-    _push_syntax(state, start, match[0].rstrip("\n").count("\n") + 1)
-    return True
 
 
 def comment(state: StateBlock, start: int, end: int, silent: bool) -> bool:
@@ -108,19 +73,11 @@ def comment(state: StateBlock, start: int, end: int, silent: bool) -> bool:
 
 
 def syntax(state: StateBlock, start: int, end: int, silent: bool) -> bool:
-    """Parse a line that is syntax, or code between two shortcodes."""
-    text = line_text(state, start)
-    if state.is_code_block(start) or not SYNTAX.fullmatch(text):
+    """Parse a line that is syntax."""
+    if state.is_code_block(start) or not SYNTAX.fullmatch(line_text(state, start)):
         return False
     if not silent:
-        code = CODE_SHORTCODE.fullmatch(text)
-        last, is_closed = start, True
-        if code:
-            closing = r".*\{\{[<%]\s*/\s*" + re.escape(code[1]) + ".*"
-            last, is_closed = _closing_line(state, closing, start, end)
-        elif LONG_SHORTCODE.fullmatch(text):
-            last, is_closed = _closing_line(state, r".*[>%]\}\}", start, end)
-        _push_syntax(state, start, last + 1 if is_closed else start + 1)
+        _push_syntax(state, start, start + 1)
     return True
 
 
@@ -232,16 +189,30 @@ def _push_syntax(state: StateBlock, start: int, end: int) -> None:
     state.line = end
 
 
+def text(state: StateInline, silent: bool) -> bool:
+    """Parse text up to a character that can begin markup, or a unit."""
+    match = TEXT.match(state.src, state.pos, state.posMax)
+    if match is None:
+        return False
+    if not silent:
+        state.pending += match[0]
+    state.pos = match.end()
+    return True
+
+
 def unchanged(state: StateInline, silent: bool) -> bool:
     """Parse text that a translation may not change."""
-    for token_type, pattern in UNCHANGED.items():
-        match = pattern.match(state.src, state.pos, state.posMax)
-        if match is not None:
-            if not silent:
-                state.push(token_type, "", 0).content = match[0]
-            state.pos = match.end()
-            return True
-    return False
+    unit = ANY_UNIT.match(state.src, state.pos, state.posMax)
+    match = unit or MARK.match(state.src, state.pos, state.posMax)
+    if match is None:
+        return False
+    if not silent:
+        token_type = "unchanged_mark"
+        if unit:
+            token_type = "unit" if unit["barrier"] is None else "barrier"
+        state.push(token_type, "", 0).content = match[0]
+    state.pos = match.end()
+    return True
 
 
 def reference(state: StateInline, silent: bool) -> bool:
@@ -253,6 +224,12 @@ def reference(state: StateInline, silent: bool) -> bool:
     if state.src[state.pos] != "[":
         return False
     start = state.pos + 1
+    wiki = WIKI_LINK.match(state.src, state.pos, state.posMax)
+    if wiki:
+        if not silent:
+            _push_link(state, wiki.span("label"), {"target": wiki["target"]})
+        state.pos = wiki.end()
+        return True
     end = state.md.helpers.parseLinkLabel(state, state.pos, True)
     match = KEY.match(state.src, end + 1, state.posMax) if end > start else None
     if match is None:
@@ -263,14 +240,18 @@ def reference(state: StateInline, silent: bool) -> bool:
         if label in definitions or normalizeReference(match["key"]) not in definitions:
             return False
     if not silent and not match["key"] and not BLANK.search(state.src, start, end):
-        state.push("unchanged_word", "", 0).content = state.src[state.pos : match.end()]
+        state.push("unchanged_name", "", 0).content = state.src[state.pos : match.end()]
     elif not silent:
-        limit = state.posMax
-        state.pos, state.posMax = start, end
-        token = state.push("link_open", "a", 1)
-        token.attrs = {"key": normalizeReference(match["key"]) or label}
-        state.md.inline.tokenize(state)
-        state.push("link_close", "a", -1)
-        state.posMax = limit
+        _push_link(state, (start, end), {"key": normalizeReference(match["key"]) or label})
     state.pos = match.end()
     return True
+
+
+def _push_link(state: StateInline, label: Span, address: dict[str, str | int | float]) -> None:
+    """Parse the label of a link, which is at these positions."""
+    limit = state.posMax
+    state.pos, state.posMax = label
+    state.push("link_open", "a", 1).attrs = address
+    state.md.inline.tokenize(state)
+    state.push("link_close", "a", -1)
+    state.posMax = limit

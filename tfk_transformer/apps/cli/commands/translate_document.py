@@ -70,6 +70,9 @@ def translate_document_command(
     language: Annotated[str | None, option(INPUT, metavar="CODE")] = None,
     lines: Annotated[bool, option(INPUT, "--lines")] = False,
     attributes: Annotated[bool, option(INPUT, "--attributes")] = False,
+    front_matter: Annotated[
+        list[str] | None, option(INPUT, "--front-matter", metavar="KEY")
+    ] = None,
     target_language: Annotated[str | None, option(OUTPUT, metavar="CODE")] = None,
     output: Annotated[Path | None, option(OUTPUT, "--output", "-o", metavar="FILE")] = None,
     other_files: Annotated[OtherFiles, option(OUTPUT, metavar="ACTION")] = OtherFiles.COPY,
@@ -96,6 +99,7 @@ def translate_document_command(
             separate paragraphs.
         attributes: Also translate the attributes of HTML that people read: alt, title, placeholder,
             aria-label, and the description of the page.
+        front_matter: Also translate this value of front matter, such as title. Repeatable.
         target_language: The language of the translation, such as de, to write in <html lang>.
         output: The file for the translation, or the folder for the translations of a folder or of
             several documents. Default: standard output.
@@ -111,7 +115,12 @@ def translate_document_command(
         model,
         {"language": language, "attention_layer": attention_layer, **settings},
         arguments.glossary_argument(glossary),
-        {"lines": lines, "attributes": attributes, "target_language": target_language},
+        {
+            "lines": lines,
+            "attributes": attributes,
+            "target_language": target_language,
+            "front_matter": front_matter or (),
+        },
     )
     if len(files) == 1 and not files[0].is_dir():
         processing.check_output(output, force)
