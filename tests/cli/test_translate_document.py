@@ -204,6 +204,17 @@ def test_front_matter_is_an_option(run, exported, tmp_path):
     assert translated == (0, "---\ntitle: sieben\nlayout: nine\n---\nneun\n", "")
 
 
+def test_columns_of_tables_are_an_option(run, exported, tmp_path):
+    file = tmp_path / "a.csv"
+    file.write_bytes(b'key,en\r\nseven,"nine"\r\n')
+    arguments = ["translate-document", exported / "translate.onnx", file]
+    expected = (0, 'key,en\r\nseven,"neun"\r\n', "")
+    assert run(*arguments, "--field", "en") == expected
+    status, _, error = run(*arguments)
+    assert status == 1
+    assert error.startswith("error: fields: expected one of the columns key, en, or a number from")
+
+
 def test_kept_sentences_are_named(run, exported, tmp_path):
     """The model writes each number as one word, which two touching elements would mark."""
     kept = ["_seven_ _thousand_", "_nine_ _thousand_"]

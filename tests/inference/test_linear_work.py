@@ -5,6 +5,8 @@ slices of the text. The models are echoes, since a model bounds the length of wh
 """
 
 import functools
+import html
+import json
 import string
 import sys
 from collections import Counter
@@ -44,7 +46,17 @@ TEXTS = {
     "lines": "a\n",
 }
 # A file with one text, in each format that needs more than the text.
-FILES = {"subtitles": "1\n00:00:01,000 --> 00:00:02,000\n{}".format}
+FILES = {
+    "subtitles": "1\n00:00:01,000 --> 00:00:02,000\n{}".format,
+    "po": lambda text: f'msgid {json.dumps(text, ensure_ascii=False)}\nmsgstr ""\n',
+    "xliff": lambda text: (
+        '<xliff version="1.2"><file><trans-unit id="1"><source>'
+        f"{html.escape(text)}</source></trans-unit></file></xliff>"
+    ),
+    "json": lambda text: json.dumps([text]),
+    "arb": lambda text: json.dumps({"key": text}),
+    "csv": lambda text: f'"{text}"',
+}
 
 
 class CountedText(str):
@@ -111,8 +123,9 @@ def stream(text):
 
 def translate_document(text, format):
     file = CountedText(FILES[format](text)) if format in FILES else text
-    road = translating(read(file, format), "en")
-    drive(road, lambda sentences: [echo(text) for text in sentences.texts])
+    document = read(file, format, fields=["1"] if format == "csv" else [])
+    road = translating(document, "en")
+    document.finish(drive(road, lambda sentences: [echo(text) for text in sentences.texts]))
 
 
 def echo(text):

@@ -4,7 +4,6 @@ A new one is a module with its reader and a record here. Commands, messages, hel
 `translate_document` derive from the records.
 """
 
-import functools
 import importlib
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -32,7 +31,7 @@ class Format(NamedTuple):
     field: str = ""  # of lines: the value of --field
 
 
-def _reader(module: str, folder: str = "reading") -> Callable[..., Any]:
+def _reader(module: str, folder: str = "reading", **fixed: Any) -> Callable[..., Any]:
     """Return the function `read` of a module, whose packages are imported when it is called."""
 
     def read(text: str | bytes, **options: Any) -> Any:
@@ -40,14 +39,16 @@ def _reader(module: str, folder: str = "reading") -> Callable[..., Any]:
             reader = importlib.import_module(f"tfk_transformer.formats.{folder}.{module}")
         except ImportError as error:
             raise with_install_line(error) from error
-        return reader.read(text, **options)
+        return reader.read(text, **fixed, **options)
 
     return read
 
 
 FRONT_MATTER = ("front_matter",)
 HTML_OPTIONS = ("attributes", "target_language", *FRONT_MATTER)
-MDX = functools.partial(_reader("markdown_reader"), dialect="mdx")
+MDX = _reader("markdown_reader", dialect="mdx")
+LANGUAGE, FIELDS = ("target_language",), ("fields",)
+ARB = _reader("json_reader", "localization", is_arb=True)
 DOCUMENTS = (
     Format("text", (".txt", ".text", ""), _reader("text_reader"), "plain text", ("lines",)),
     Format("markdown", (".md", ".markdown"), _reader("markdown_reader"), "Markdown", FRONT_MATTER),
@@ -56,6 +57,11 @@ DOCUMENTS = (
     Format("subtitles", (".srt", ".vtt", ".ass", ".ssa"), _reader("subtitle_reader"), "subtitles"),
     Format("docx", (".docx",), _reader("word", "office"), "Word", is_office=True),
     Format("epub", (".epub",), _reader("epub", "office"), "EPUB", is_office=True),
+    Format("po", (".po", ".pot"), _reader("po_reader", "localization"), "gettext PO", LANGUAGE),
+    Format("xliff", (".xlf", ".xliff"), _reader("xliff_reader", "localization"), "XLIFF", LANGUAGE),
+    Format("json", (".json",), _reader("json_reader", "localization"), "JSON of strings"),
+    Format("arb", (".arb",), ARB, "ARB", LANGUAGE),
+    Format("csv", (".csv", ".tsv"), _reader("table_reader", "localization"), "tables", FIELDS),
 )
 PLAIN_LINES = Format("lines", (), lambda field, output_field: Texts())  # with any suffix
 TABLE_FIELD = "the column with the texts, by its name or number"
@@ -82,10 +88,10 @@ def parts_of(option: str) -> str:
     return ", or the ".join(parts)
 
 
-def read(text: str, format: str, lines: bool = False) -> "Document":
-    """Parse a document; with `lines`, each line of a plain text is a paragraph."""
-    options = {"lines": lines} if lines else {}
-    document: Document = DOCUMENT_FORMATS[format].read(text, **options)
+def read(text: str, format: str, **options: Any) -> "Document":
+    """Parse a document with options of its format."""
+    present = {name: value for name, value in options.items() if value}
+    document: Document = DOCUMENT_FORMATS[format].read(text, **present)
     return document
 
 

@@ -188,6 +188,7 @@ class BaseTranslator:
         attributes: bool = False,
         target_language: str | None = None,
         front_matter: Sequence[str] = (),
+        fields: Sequence[str] = (),
         batch_size: int = 64,
         **settings: Unpack[SearchOptions],
     ) -> DocumentTranslation:
@@ -200,8 +201,9 @@ class BaseTranslator:
 
         Args:
             text: the document; the bytes of a file of Word or EPUB.
-            format: "text", "markdown", "mdx", "html", "subtitles", "docx" or "epub". The
-                translation of the last two is `data` of the result.
+            format: "text", "markdown", "mdx", "html", "subtitles", "docx", "epub", "po", "xliff",
+                "json", "arb" or "csv". The translation of "docx" and "epub" is `data` of the
+                result.
             language: the ISO 639 code of the document's language, for splitting into sentences;
                 the default is as in `translate`.
             lines: whether each line of a plain text is a paragraph. If False, paragraphs end at
@@ -210,9 +212,12 @@ class BaseTranslator:
                 numbers count from the last layer. None: the mean of all layers.
             attributes: whether the attributes of HTML that people read are translated: `alt`,
                 `title`, `placeholder`, `aria-label` and the description of the page.
-            target_language: the new value of `lang` of the element `html`. None keeps it.
+            target_language: the new value of `lang` of the element `html`, or of the language in a
+                PO, XLIFF or ARB file. None keeps it.
             front_matter: the keys of front matter, in YAML or TOML, whose values are translated,
                 such as `("title", "description")`.
+            fields: the columns of a table to translate: their names in its first row, or their
+                numbers from 1 in a table without names.
             batch_size: number of sentences in a batch, which does not change the results.
             **settings: search settings, see `SearchSettings`.
 
@@ -234,6 +239,7 @@ class BaseTranslator:
             attributes=attributes,
             target_language=target_language,
             front_matter=front_matter,
+            fields=fields,
         )
         return drive(road, lambda sentences: translate_sentences(search, sentences))
 

@@ -166,16 +166,11 @@ def document_road(
     attributes: bool = False,
     target_language: str | None = None,
     front_matter: Sequence[str] = (),
+    fields: Sequence[str] = (),
 ) -> Road[DocumentTranslation]:
     """Translate a document in a language; see `BaseTranslator.translate_document` and `Road`."""
-    check_document(
-        text,
-        format,
-        lines=lines,
-        attributes=attributes,
-        target_language=target_language,
-        front_matter=front_matter,
-    )
+    options = {"lines": lines, "target_language": target_language, "fields": fields}
+    check_document(text, format, attributes=attributes, front_matter=front_matter, **options)
     if isinstance(text, bytes):
         limit = LONG_PIECE * max_length
         return (yield from _office_road(text, format, language, attention_layer, limit))
@@ -211,12 +206,14 @@ def document_road(
         translations = yield from translate_lines(front_matter_texts(text, front_matter))
         changed.append(TranslatedFrontMatter(text, front_matter, translations))
         text = changed[-1].text
-    if attributes or target_language is not None:
+    if format == "html" and (attributes or target_language is not None):
+        options["target_language"] = None
         values = (yield from translate_lines(attribute_texts(text))) if attributes else None
         changed.append(TranslatedAttributes(text, values, target_language))
         text = changed[-1].text
-    document = translating(read(text, format, lines), language)
-    translation = yield from _best_hypotheses(document, attention_layer, limit)
+    document = read(text, format, **options)
+    road = _best_hypotheses(translating(document, language), attention_layer, limit)
+    translation = document.finish((yield from road))
     for values_before in reversed(changed):
         translation = values_before.restore(translation)
     return translation

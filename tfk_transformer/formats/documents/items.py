@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from linkify_it import LinkifyIt
 
+from tfk_transformer.text.results import DocumentTranslation
 from tfk_transformer.text.words import Span
 
 # The word that a sentence splitter reads in place of something that is not translated.
@@ -26,6 +27,7 @@ PLACEHOLDER = re.compile(
     """,
     re.VERBOSE,
 )
+SECTION_START = re.compile(r"(?:\n[^\S\n]*\n|>\s*)(#{1,6} +)?\Z")
 NUMBER = re.compile(r"\d+(?:[.,:/]\d+)*")
 
 
@@ -89,6 +91,13 @@ class Document(NamedTuple):
     # A text -> the text with the escapes without which it always reads otherwise. `escape` is used
     # where the structure of the document would change.
     encode: Callable[[str], str] = str
+    # A translation of a sentence -> the same length, without characters that no text may contain.
+    clean: Callable[[str], str] = str
+    # The end of the text before a sentence with which a section can begin, whose structure can be
+    # compared separately. Group 1 is a part of the section.
+    section_start: re.Pattern[str] = SECTION_START
+    # A translation of `text` -> that of the file, where `text` is the file with changes.
+    finish: Callable[[DocumentTranslation], DocumentTranslation] = lambda translation: translation
 
 
 def shown_text(items: Sequence[Item]) -> str:

@@ -173,6 +173,7 @@ def _translate_parts(
                 continue
             if as_lines:
                 translation = translation._replace(text=one_line(translation.text))
+            translation = translation._replace(text=document.clean(translation.text))
             protected = _protect_lost_numbers(part, marked[part].text, translation.text)
             if protected != part:
                 replaced[part] = [protected]

@@ -1,7 +1,6 @@
 """Read a translated document again, and write its sentences so that its markup stays."""
 
 import itertools
-import re
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
@@ -11,8 +10,6 @@ from tfk_transformer.text.splitting import blank_between, has_wide
 from tfk_transformer.text.words import Span
 
 INLINE = "inline "  # begins the strings of `Document.structure` whose order may change
-# The end of the text before a sentence with which a section can begin.
-SECTION_START = re.compile(r"(?:\n[^\S\n]*\n|>\s*)(#{1,6} +)?\Z")
 MIN_SECTION = 1000  # characters
 # The characters of a passage that are read again at most to select its writings: a minimum, and a
 # multiple of its length.
@@ -65,7 +62,7 @@ def _sections(document: Document, sentences: Sequence[WrittenText]) -> "Iterator
     """Yield passages that can be read one by one."""
     first = start = done = 0
     for index, sentence in enumerate(sentences):
-        match = SECTION_START.search(document.text, done, sentence.start)
+        match = document.section_start.search(document.text, done, sentence.start)
         if match and match.start(0) - start >= MIN_SECTION:
             cut = match.start(1) if match[1] else match.end()
             yield Passage(document, sentences[first:index], (start, cut))

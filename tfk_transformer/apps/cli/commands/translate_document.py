@@ -73,6 +73,7 @@ def translate_document_command(
     front_matter: Annotated[
         list[str] | None, option(INPUT, "--front-matter", metavar="KEY")
     ] = None,
+    field: Annotated[list[str] | None, option(INPUT, "--field", metavar="NAME")] = None,
     target_language: Annotated[str | None, option(OUTPUT, metavar="CODE")] = None,
     output: Annotated[Path | None, option(OUTPUT, "--output", "-o", metavar="FILE")] = None,
     other_files: Annotated[OtherFiles, option(OUTPUT, metavar="ACTION")] = OtherFiles.COPY,
@@ -100,7 +101,10 @@ def translate_document_command(
         attributes: Also translate the attributes of HTML that people read: alt, title, placeholder,
             aria-label, and the description of the page.
         front_matter: Also translate this value of front matter, such as title. Repeatable.
-        target_language: The language of the translation, such as de, to write in <html lang>.
+        field: A column of a table to translate: its name in the first row, or its number from 1 in
+            a table without names. Repeatable.
+        target_language: The language of the translation, such as de, to write in <html lang>, or in
+            the header of a PO, XLIFF or ARB file.
         output: The file for the translation, or the folder for the translations of a folder or of
             several documents. Default: standard output.
         other_files: The action for files of a folder that are not translated, and for documents
@@ -120,6 +124,7 @@ def translate_document_command(
             "attributes": attributes,
             "target_language": target_language,
             "front_matter": front_matter or (),
+            "fields": field or (),
         },
     )
     if len(files) == 1 and not files[0].is_dir():

@@ -1,0 +1,170 @@
+"""The places of a file whose strings are translated, as a document with copies of the sources."""
+
+import bisect
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+from tfk_transformer.formats.documents.items import Document, Item, ItemType, pair_elements
+from tfk_transformer.formats.localization.strings import (
+    STRING_END,
+    string_items,
+    string_structure,
+)
+from tfk_transformer.text.kept_characters import is_unspaced
+from tfk_transformer.text.results import DocumentTranslation
+from tfk_transformer.text.words import Span
+
+QUOTE = "\ue000"  # a quote that may not be needed, see `table_reader`
+# The text before the first sentence of a string, with which a section of the file can begin.
+SECTION_START = re.compile(rf'(?:(?<![\\"])"|{QUOTE}|target[^<>]*>)()\Z')
+# Characters that no string contains: the translation of a string remains one line.
+CONTROLS = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff\ufffe\uffff]")
+
+
+class Edit(NamedTuple):
+    """A change of a file: file[start:end] is replaced by `text`."""
+
+    start: int
+    end: int
+    text: str
+    source: Span | None = None  # of a string to translate: the span of the file that it is from
+
+
+class Notation(NamedTuple):
+    """How a format writes strings."""
+
+    escapes: re.Pattern[str]
+    # A match of `escapes` -> the characters that it stands for, or an item that stays unchanged: a
+    # BREAK between strings, and others inside them.
+    decode: Callable[[re.Match[str]], str | Item]
+    encode: Callable[[str], str]  # a text without control characters -> as it is in the file
+    has_lines: bool = True  # whether a line break in a string ends a text
+
+
+class EditedText:
+    """A file with edits, `text`, and the positions of its parts in the file."""
+
+    def __init__(self, file: str, edits: Sequence[Edit]) -> None:
+        self.places: list[Span] = []  # in `text`, the strings to translate
+        self._file = file
+        self._starts: list[int] = []  # in `text`, of each piece
+        self._spans: list[Span] = []  # in the file, of each piece
+        pieces: list[str] = []
+        done = length = 0
+        # Edits of one position keep their order.
+        for edit in [*sorted(edits, key=lambda edit: edit.start), Edit(len(file), len(file), "")]:
+            for piece, span in (
+                (file[done : edit.start], (done, edit.start)),
+                (edit.text, edit.source or edit[:2]),
+            ):
+                self._starts.append(length)
+                self._spans.append(span)
+                pieces.append(piece)
+                length += len(piece)
+            if edit.source is not None:
+                self.places.append((self._starts[-1], length))
+            done = edit.end
+        self.text = "".join(pieces)
+
+    def position(self, position: int) -> int:
+        """Return the position in `text` of a position in the file, outside of edits."""
+        piece = bisect.bisect(self._spans, (position, len(self._file) + 1)) - 1
+        return self._starts[piece] + position - self._spans[piece][0]
+
+    def restore(self, translation: DocumentTranslation) -> DocumentTranslation:
+        """Return a translation of `text` with the positions of its sentences in the file."""
+        sentences = []
+        for sentence in translation.sentences:
+            start = self._file_position(sentence.source_start, sentence.source_start)
+            end = self._file_position(sentence.source_end, sentence.source_end - 1)
+            source = self._file[start:end]
+            sentences.append(sentence._replace(source_start=start, source_end=end, source=source))
+        return translation._replace(sentences=sentences)
+
+    def _file_position(self, position: int, character: int) -> int:
+        """Return the position in the file of one next to a character of `text`."""
+        piece = bisect.bisect(self._starts, character) - 1
+        start, end = self._spans[piece]
+        return min(start + position - self._starts[piece], end)
+
+
+def place_document(file: str, edits: Sequence[Edit], notation: Notation) -> Document:
+    """Return the document of a file whose strings are translated in their places.
+
+    Its text is the file with these edits, by which each place contains its source.
+    """
+    edited = EditedText(file, edits)
+    items: list[Item] = []
+    for start, end in edited.places:
+        parts = _parts(edited.text, start, end, notation)
+        items += _separated(pair_elements(string_items(parts, notation.has_lines)))
+        items.append(Item(ItemType.BREAK, end, end))
+
+    def escape(text: str, following: str) -> str:
+        # An apostrophe before a brace quotes it, in messages of ICU.
+        is_quote = text.endswith("'") and following.startswith(("{", "}"))
+        return notation.encode(f"{text[:-1]}’" if is_quote else text)
+
+    def structure(text: str) -> list[str]:
+        shown = [
+            STRING_END
+            if part.type is ItemType.BREAK
+            else part.text * (part.type is ItemType.TEXT) or text[part.start : part.end]
+            for part in _parts(text, 0, len(text), notation)
+        ]
+        return string_structure("".join(shown), notation.has_lines)
+
+    def clean(text: str) -> str:
+        return CONTROLS.sub(" ", text)
+
+    return Document(
+        edited.text,
+        items,
+        escape,
+        structure,
+        notation.encode,
+        clean,
+        SECTION_START,
+        edited.restore,
+    )
+
+
+def _separated(items: Iterable[Item]) -> Iterator[Item]:
+    """Yield items, with an empty point between words that only tags separate.
+
+    The words of <b>File</b><b>New</b> are not one word.
+    """
+    before = ""  # the last character, unless a point follows it
+    has_tag = False  # after this character
+    for item in items:
+        if item.type is ItemType.TEXT:
+            ends = (before, item.text[0])
+            if has_tag and all(end.isalnum() and not is_unspaced(end) for end in ends):
+                yield Item(ItemType.POINT, item.start, item.start)
+            before, has_tag = item.text[-1], False
+        elif item.type in (ItemType.OPEN, ItemType.CLOSE):
+            has_tag = True
+        else:
+            before = ""
+        yield item
+
+
+def _parts(text: str, start: int, end: int, notation: Notation) -> list[Item]:
+    """Return the characters of a text, with an item for each escape."""
+    parts: list[Item] = []
+    done = start
+    for match in notation.escapes.finditer(text, start, end):
+        parts.append(Item(ItemType.TEXT, done, match.start(), text[done : match.start()]))
+        decoded = notation.decode(match)
+        if isinstance(decoded, str):
+            decoded = Item(ItemType.TEXT, *match.span(), decoded)
+        parts.append(decoded)
+        done = match.end()
+    parts.append(Item(ItemType.TEXT, done, end, text[done:end]))
+    return [part for part in parts if part.text or part.type is not ItemType.TEXT]
+
+
+def line_of(text: str, position: int) -> int:
+    """Return the number of the line of a position, from 1."""
+    return text.count("\n", 0, position) + 1
