@@ -22,6 +22,7 @@ from tfk_transformer.text.road import Road, Sentences, advance
 from tfk_transformer.text.splitting import SplitText, split_text
 
 if TYPE_CHECKING:
+    from tfk_transformer.formats.documents.edited_text import EditedText
     from tfk_transformer.formats.documents.translation import Translating
     from tfk_transformer.formats.office.archive import OfficeFile
 
@@ -185,12 +186,12 @@ def document_road(
     try:
         from tfk_transformer.formats.documents.translation import translating
         from tfk_transformer.formats.reading.front_matter import (
-            TranslatedFrontMatter,
+            edit_front_matter,
             front_matter_texts,
         )
         from tfk_transformer.formats.reading.html_attributes import (
-            TranslatedAttributes,
             attribute_texts,
+            edit_attributes,
         )
     except ImportError as error:
         raise with_install_line(error) from error
@@ -201,21 +202,21 @@ def document_road(
         translation = yield from _best_hypotheses(values, attention_layer, limit)
         return translation.text.split("\n")[: len(texts)]
 
-    changed: list[TranslatedFrontMatter | TranslatedAttributes] = []
+    edited: list[EditedText] = []
     if front_matter:
         translations = yield from translate_lines(front_matter_texts(text, front_matter))
-        changed.append(TranslatedFrontMatter(text, front_matter, translations))
-        text = changed[-1].text
+        edited.append(edit_front_matter(text, front_matter, translations))
+        text = edited[-1].text
     if format == "html" and (attributes or target_language is not None):
         options["target_language"] = None
         values = (yield from translate_lines(attribute_texts(text))) if attributes else None
-        changed.append(TranslatedAttributes(text, values, target_language))
-        text = changed[-1].text
+        edited.append(edit_attributes(text, values, target_language))
+        text = edited[-1].text
     document = read(text, format, **options)
     road = _best_hypotheses(translating(document, language), attention_layer, limit)
     translation = document.finish((yield from road))
-    for values_before in reversed(changed):
-        translation = values_before.restore(translation)
+    for each in reversed(edited):
+        translation = each.restore(translation)
     return translation
 
 

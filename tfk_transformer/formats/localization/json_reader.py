@@ -4,14 +4,9 @@ import json
 import re
 from collections.abc import Iterator
 
+from tfk_transformer.formats.documents.edited_text import Edit
 from tfk_transformer.formats.documents.items import Document, Item, ItemType
-from tfk_transformer.formats.localization.places import (
-    CONTROLS,
-    Edit,
-    Notation,
-    line_of,
-    place_document,
-)
+from tfk_transformer.formats.localization.places import CONTROLS, Notation, line_of, place_document
 
 TOKEN = re.compile(r'"(?:[^"\\]|\\.)*+"|[{}\[\]:,]')
 SURROGATES = r"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}"

@@ -3,8 +3,9 @@
 import re
 from collections.abc import Iterator
 
+from tfk_transformer.formats.documents.edited_text import Edit
 from tfk_transformer.formats.documents.items import Document, Item, ItemType
-from tfk_transformer.formats.localization.places import Edit, Notation, line_of, place_document
+from tfk_transformer.formats.localization.places import Notation, line_of, place_document
 
 QUOTED = r'"(?:[^"\\\r\n]|\\.)*+"'
 STRING = rf"[ \t]*{QUOTED}(?:\s*{QUOTED})*+\s*"

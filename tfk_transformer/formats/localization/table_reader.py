@@ -4,15 +4,9 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from tfk_transformer.formats.documents.edited_text import Edit, EditedText
 from tfk_transformer.formats.documents.items import Document, Item, ItemType
-from tfk_transformer.formats.localization.places import (
-    QUOTE,
-    Edit,
-    EditedText,
-    Notation,
-    line_of,
-    place_document,
-)
+from tfk_transformer.formats.localization.places import QUOTE, Notation, line_of, place_document
 from tfk_transformer.text.results import DocumentTranslation
 
 DELIMITERS = ",;\t"

@@ -5,8 +5,9 @@ import re
 from collections.abc import Iterator
 from xml.parsers import expat
 
+from tfk_transformer.formats.documents.edited_text import Edit
 from tfk_transformer.formats.documents.items import STAND_IN, Document, Item, ItemType
-from tfk_transformer.formats.localization.places import Edit, Notation, place_document
+from tfk_transformer.formats.localization.places import Notation, place_document
 
 PREFIX = r"(?:[\w.-]+:)?"
 ATTRIBUTES = r"""(?:\s+[^\s=]+\s*=\s*(?:"[^"]*"|'[^']*'))*\s*"""

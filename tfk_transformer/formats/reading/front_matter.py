@@ -4,7 +4,7 @@ import json
 import re
 from collections.abc import Collection, Iterator, Sequence
 
-from tfk_transformer.formats.documents.translated_values import TranslatedValues
+from tfk_transformer.formats.documents.edited_text import Edit, EditedText
 from tfk_transformer.formats.reading.units import FRONT_MATTER
 
 # A value on one line, or folded on the next lines.
@@ -27,15 +27,13 @@ def front_matter_texts(document: str, keys: Collection[str]) -> list[str]:
     return [_text(match) for match in _fields(document, keys)]
 
 
-class TranslatedFrontMatter(TranslatedValues):
-    """A document with translated `front_matter_texts` in `text`."""
-
-    def __init__(self, document: str, keys: Collection[str], translations: Sequence[str]) -> None:
-        changes = [
-            (*match.span("value"), _written(match, translation))
-            for match, translation in zip(_fields(document, keys), translations, strict=True)
-        ]
-        super().__init__(document, changes)
+def edit_front_matter(
+    document: str, keys: Collection[str], translations: Sequence[str]
+) -> EditedText:
+    """Return a document with translated `front_matter_texts`."""
+    fields = zip(_fields(document, keys), translations, strict=True)
+    edits = [Edit(*match.span("value"), _written(match, text)) for match, text in fields]
+    return EditedText(document, edits)
 
 
 def _fields(document: str, keys: Collection[str]) -> Iterator[re.Match[str]]:

@@ -4,7 +4,7 @@ import html
 import re
 from collections.abc import Iterator, Sequence
 
-from tfk_transformer.formats.documents.translated_values import TranslatedValues
+from tfk_transformer.formats.documents.edited_text import Edit, EditedText
 from tfk_transformer.formats.reading.html_parser import HtmlParser, HtmlToken, is_marked
 from tfk_transformer.formats.reading.units import ANY_UNIT, mask
 
@@ -24,22 +24,20 @@ def attribute_texts(document: str) -> list[str]:
     return [" ".join(_text(match).split()) for match in matches]
 
 
-class TranslatedAttributes(TranslatedValues):
-    """An HTML document, `text`, with translated `attribute_texts` and `lang`. None keeps them."""
-
-    def __init__(
-        self, document: str, translations: Sequence[str] | None, target_language: str | None = None
-    ) -> None:
-        texts = iter(translations or ())
-        changes = []
-        for match in _attributes(document):
-            if (target_language if _is_language(match) else translations) is None:
-                continue
-            text = (target_language or "") if _is_language(match) else next(texts)
-            quote, reference = ("'", "&#39;") if match["value"][0] == "'" else ('"', "&quot;")
-            value = html.escape(text, quote=False).replace(quote, reference)
-            changes.append((*match.span("value"), f"{quote}{value}{quote}"))
-        super().__init__(document, changes)
+def edit_attributes(
+    document: str, translations: Sequence[str] | None, target_language: str | None = None
+) -> EditedText:
+    """Return an HTML document with translated `attribute_texts` and `lang`. None keeps them."""
+    texts = iter(translations or ())
+    edits = []
+    for match in _attributes(document):
+        if (target_language if _is_language(match) else translations) is None:
+            continue
+        text = (target_language or "") if _is_language(match) else next(texts)
+        quote, reference = ("'", "&#39;") if match["value"][0] == "'" else ('"', "&quot;")
+        value = html.escape(text, quote=False).replace(quote, reference)
+        edits.append(Edit(*match.span("value"), f"{quote}{value}{quote}"))
+    return EditedText(document, edits)
 
 
 def _text(match: re.Match[str]) -> str:
