@@ -1,12 +1,13 @@
 """Translate the documents of a folder without a model, and list what changes besides words.
 
-python benchmarks/document_files.py FOLDER FORMAT [--suffix .md] [--seconds 20] [--show 10]
+python benchmarks/document_files.py FOLDER FORMAT [--model FILE] [--seconds 20] [--show 10]
 
 Two translators that cannot be wrong run over every file: `same` returns each sentence, and its
 result must equal the document byte for byte; `case` swaps the case of letters, and its result may
 differ from the document in the case of letters only. Other parsers than the library's also find the
 same links, images, code, formulas and tags in both: mistune (`pip install mistune`) those of
-Markdown, and Python's html.parser the tags of HTML.
+Markdown, and Python's html.parser the tags of HTML. With --model, they also compare each document
+with its translation by a model.
 """
 
 import html
@@ -25,6 +26,7 @@ from typing import Any
 import mistune
 import numpy as np
 
+import tfk_transformer as tfk
 from tfk_transformer.formats.documents.translation import translating
 from tfk_transformer.formats.registry import DOCUMENT_FORMATS, read
 from tfk_transformer.text.results import DocumentTranslation, Hypothesis
@@ -206,12 +208,18 @@ def differences(text: str, format: str, seconds: int, counts: Counter[str]) -> I
         counts[f"{name}: documents {'that differ' if difference else 'as they must be'}"] += 1
         if difference:
             yield f"{name}: {difference}"
-        if format == "text" or translate is same:
-            continue
-        before, after = parts_of(text, format), parts_of(result.text, format)
-        counts[f"documents whose parts {'are the same' if before == after else 'differ'}"] += 1
-        if before != after:
-            yield f"parts: - {[*(before - after)][:4]}\n  + {[*(after - before)][:4]}"
+        if format != "text" and translate is not same:
+            yield from part_differences(name, text, result.text, format, counts)
+
+
+def part_differences(
+    name: str, text: str, result: str, format: str, counts: Counter[str]
+) -> Iterator[str]:
+    """Yield the parts that another parser finds in only one of two texts, and count the texts."""
+    before, after = parts_of(text, format), parts_of(result, format)
+    counts[f"{name}: documents whose parts {'are the same' if before == after else 'differ'}"] += 1
+    if before != after:
+        yield f"{name}, parts: - {[*(before - after)][:4]}\n  + {[*(after - before)][:4]}"
 
 
 def main() -> None:
@@ -220,12 +228,14 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("format", choices=[*DOCUMENT_FORMATS])
     parser.add_argument("--suffix", help="of the files; by default those of the format")
+    parser.add_argument("--model", type=Path, help="a bundle or an exported model")
     parser.add_argument("--seconds", type=int, default=20, help="limit of a translation (20)")
     parser.add_argument("--show", type=int, default=10, help="differences to print (10)")
     options = parser.parse_args()
     suffixes = (options.suffix,) if options.suffix else DOCUMENT_FORMATS[options.format].suffixes
     counts: Counter[str] = Counter()
-    found: list[str] = []
+    translator = tfk.load(options.model) if options.model else None
+    rows: list[str] = []
     for path in sorted(options.folder.rglob("*")):
         if not path.is_file() or path.suffix not in suffixes:
             continue
@@ -235,11 +245,14 @@ def main() -> None:
             counts["not UTF-8"] += 1
             continue
         counts["documents"] += 1
-        for difference in differences(text, options.format, options.seconds, counts):
-            found.append(f"{path.relative_to(options.folder)}: {difference}")
+        problems = [*differences(text, options.format, options.seconds, counts)]
+        if translator is not None:
+            result = translator.translate_document(text, options.format, language="en", beam_size=1)
+            problems += part_differences("model", text, result.text, options.format, counts)
+        rows += [f"{path.relative_to(options.folder)}: {problem}" for problem in problems]
     for name, count in sorted(counts.items()):
         print(f"{count:8,}  {name}")
-    print("\n".join(found[: options.show]))
+    print("\n".join(rows[: options.show]))
 
 
 if __name__ == "__main__":

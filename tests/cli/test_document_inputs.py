@@ -85,7 +85,8 @@ def test_tables_with_commas_are_refused(run, tmp_path, field):
     (tmp_path / "a.csv").write_text("en,de\none,eins\n")
     status, out, error = run("translate", SMALL, "--input", tmp_path / "a.csv", *field)
     assert (status, out) == (1, "")
-    assert "a.csv, a .csv document; write its texts to a .txt, .tsv or .jsonl file, " in error
+    assert "a.csv, a .csv document; run `tfk-transformer translate-document " in error
+    assert "a.csv --field NAME --output FILE`, or give --as-lines " in error
 
 
 def test_other_commands_refuse_documents(run, tmp_path):

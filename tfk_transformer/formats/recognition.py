@@ -10,9 +10,7 @@ from tfk_transformer.formats.registry import DOCUMENT_SUFFIXES, LINE_SUFFIXES
 HEAD_BYTES = 4096
 PLAIN_TEXT = "text"  # the document format whose files may also be lines
 # Suffixes of files that are not lines of texts, in addition to those of the document formats.
-OTHER_SUFFIXES = frozenset(
-    (".csv", ".docx", ".epub", ".json", ".odt", ".pdf", ".po", ".srt", ".vtt", ".xlf", ".xliff")
-)
+OTHER_SUFFIXES = (".odt", ".pdf")
 # How such files begin after whitespace, whatever their names are, and their usual suffix.
 BEGINNINGS = {
     rb"(?i)<!doctype html|<html\b": ".html",

@@ -23,7 +23,7 @@ from tfk_transformer.formats.output_file import (
     unfinished_run,
 )
 from tfk_transformer.formats.recognition import document_suffix
-from tfk_transformer.formats.registry import DOCUMENT_SUFFIXES
+from tfk_transformer.formats.registry import DOCUMENT_FORMATS, DOCUMENT_SUFFIXES
 from tfk_transformer.text.outcome import Outcome
 
 CHUNK = 2000  # lines that are processed together, and written as one part of a compressed file
@@ -57,6 +57,8 @@ def check_lines(path: Path | None, option: str, as_lines: bool, model: Path | No
         words = ["tfk-transformer", "translate-document", str(model), str(path)]
         if path.suffix.lower() != suffix:
             words += ["--format", DOCUMENT_SUFFIXES[suffix]]
+        if "fields" in DOCUMENT_FORMATS[DOCUMENT_SUFFIXES[suffix]].options:
+            words += ["--field", "NAME"]
         cure = f"run `{command_line(words)} --output FILE`"
     raise ValueError(
         f"{option}: expected a text in each line, got {path}, a {suffix} document; {cure}, or give "
