@@ -23,7 +23,8 @@ UNIT = re.compile(
     rf"(?:{BETWEEN}<{PREFIX}seg-source{ATTRIBUTES}>(?P<parts>.*?)</{PREFIX}seg-source\s*>)?"
     rf"(?:{BETWEEN}(?P<opening><{PREFIX}target{ATTRIBUTES}/?>)"
     rf"(?:(?<!/>)(?P<target>.*?)</{PREFIX}target\s*>)?)?"
-    rf"|(?P<tag><(?P<end>/?){PREFIX}(?P<container>xliff|file|group|unit){ATTRIBUTES}(?P<empty>/?)>)",
+    rf"|(?P<tag><(?P<end>/?){PREFIX}(?P<container>xliff|file|group|unit){ATTRIBUTES}"
+    r"(?P<empty>/?)>)",
     re.DOTALL,
 )
 TAG = re.compile(rf"<(?P<end>/?){PREFIX}(?P<name>[\w.-]+){ATTRIBUTES}(?P<empty>/?)>")
