@@ -1,14 +1,13 @@
 """The bodies of requests, read and validated, and those of answers, in strict JSON."""
 
 import asyncio
-import json
-import math
 import re
 import zlib
 from collections.abc import Collection, Mapping
 from http import HTTPStatus
 from typing import Annotated, Any, TypeAlias, TypeVar
 
+import pydantic_core
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -21,7 +20,6 @@ MAX_BODY_PROBLEMS = 5  # in one error message
 MAX_PARAMETERS = 100  # of a request
 # The content encodings that `read_body` can decode, with the window sizes of zlib.
 COMPRESSIONS = {"gzip": 16 + zlib.MAX_WBITS, "deflate": zlib.MAX_WBITS}
-_ENCODER = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 # The reasons for the errors that Starlette raises when it looks for a route. For other errors,
 # `detail` is the reason.
 _REASONS = {
@@ -153,20 +151,7 @@ def answer(content: Any, status: int = 200, headers: Mapping[str, str] | None = 
 
 def to_json(content: Any) -> str:
     """Return strict JSON on one line: NaN and infinities are the strings "NaN" and "Infinity"."""
-    try:
-        return _ENCODER.encode(content)
-    except ValueError:
-        return _ENCODER.encode(_strict(content))
-
-
-def _strict(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {name: _strict(item) for name, item in value.items()}
-    if isinstance(value, list):
-        return [_strict(item) for item in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
-    return value
+    return pydantic_core.to_json(content, inf_nan_mode="strings").decode()
 
 
 def check_maximum(name: str, value: int, maximum: int, remedy: str, unit: str = "") -> None:
