@@ -168,7 +168,8 @@ def test_all_problems_come_at_once(files, tmp_path):
 def test_plain_text_is_not_gzip(files):
     source = files(b"eins\n", b"one\n", source_name="de.gz")
     with pytest.raises(
-        ValueError, match=r"de\.gz: corrupt gzip after line 0 \(Not a gzipped file \(b'ei'\)\)\.$"
+        ValueError,
+        match=r"de\.gz: expected a complete \.gz file, got .*\(Not a gzipped file .*make",
     ):
         source.pairs("train")
 
@@ -177,10 +178,7 @@ def test_truncated_gzip_is_reported(files):
     source = files(gzip.compress(b"eins\nzwei\n")[:-9], b"one\ntwo\n", source_name="de.gz")
     with pytest.raises(
         ValueError,
-        match=(
-            r"got: [^;]*de\.gz: corrupt gzip after line \d \(Compressed file ended before the "
-            r".* was reached\)\.$"
-        ),
+        match=r"de\.gz: expected a complete .* one \(Compressed file ended before the .*; make it",
     ):
         source.pairs("train")
 
@@ -190,7 +188,7 @@ def test_gzip_checksum_is_verified(files):
     content[-8] ^= 1
     source = files(bytes(content), b"one\ntwo\n", source_name="de.gz")
     with pytest.raises(
-        ValueError, match=r"de\.gz: corrupt gzip after line \d \(CRC check failed .*\)\.$"
+        ValueError, match=r"de\.gz: expected a complete \.gz file, got .*\(CRC check failed .*make"
     ):
         source.pairs("train")
 

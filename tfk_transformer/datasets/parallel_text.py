@@ -6,9 +6,7 @@ later sentences with their translations.
 """
 
 import codecs
-import gzip
 import re
-import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -20,7 +18,7 @@ from tfk_transformer.datasets.pairs import (
     order_splits,
     spec_error,
 )
-from tfk_transformer.formats.compression import read_lines
+from tfk_transformer.formats.compression import open_decompressed, read_lines
 from tfk_transformer.formats.output_file import content_digest
 
 _BAD_LINES_SHOWN = 10
@@ -122,9 +120,11 @@ def _split_files(folder: Path) -> dict[str, dict[str, Path]]:
 
 def _pairs(source_path: Path, target_path: Path) -> Iterator[Pair]:
     same_name = source_path.name == target_path.name
-    line_pairs = zip(_raw_lines(source_path), _raw_lines(target_path), strict=True)
-    for number, (raw_source, raw_target) in enumerate(line_pairs, start=1):
-        source, target = raw_source.decode("utf-8"), raw_target.decode("utf-8")
+    line_pairs = zip(raw_lines(source_path), raw_lines(target_path), strict=True)
+    for number, line_pair in enumerate(line_pairs, start=1):
+        source, target = (
+            line.decode("utf-8").removesuffix("\n").rstrip("\r") for line in line_pair
+        )
         # If only the target is empty, the location is in the target file.
         path = target_path if source.strip() and not target.strip() else source_path
         yield Pair(source, target, f"{path if same_name else path.name}:{number}")
@@ -135,16 +135,15 @@ def _refuse(problems: list[str]) -> None:
         raise ValueError(f"expected two parallel text files, got: {'; '.join(problems)}.")
 
 
-def _raw_lines(path: Path) -> Iterator[bytes]:
-    """Yield the lines of a file, without line ends and without a byte order mark."""
-    with gzip.open(path, "rb") if path.suffix == ".gz" else open(path, "rb") as file:
+def raw_lines(path: Path) -> Iterator[bytes]:
+    """Yield the lines of a file with their ends, without a byte order mark."""
+    with open_decompressed(path) as file:
         for number, line in enumerate(read_lines(file, str(path))):
-            start = line.removeprefix(codecs.BOM_UTF8) if number == 0 else line
-            yield start.removesuffix(b"\n").rstrip(b"\r")
+            yield line if number else line.removeprefix(codecs.BOM_UTF8)
 
 
 def _check_file(path: Path) -> tuple[int | None, list[str]]:
-    """Return the number of lines, or None if the file cannot be read to its end, and problems."""
+    """Return the number of lines, or None if the file cannot be opened, and problems."""
     # A pipe can be read only once, but the pairs are read again after this check.
     if path.exists() and not path.is_file():
         return None, [f"{path}: not a regular file"]
@@ -152,7 +151,7 @@ def _check_file(path: Path) -> tuple[int | None, list[str]]:
     bad_count = line_count = 0
     failure = ""
     try:
-        for line_count, line in enumerate(_raw_lines(path), start=1):
+        for line_count, line in enumerate(raw_lines(path), start=1):
             try:
                 line.decode("utf-8")
             except UnicodeDecodeError:
@@ -161,8 +160,6 @@ def _check_file(path: Path) -> tuple[int | None, list[str]]:
                     bad.append(f"{path}:{line_count}")
     except FileNotFoundError:
         failure = f"{path}: not found"
-    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-        failure = f"{path}: corrupt gzip after line {line_count} ({error})"
     except OSError as error:
         failure = f"{path}: {error.strerror or error}"
     problems: list[str] = []

@@ -12,12 +12,11 @@ from tfk_transformer.config.array_files import check_total
 from tfk_transformer.config.small_files import one_line_error, parse_json_object
 from tfk_transformer.config.words import shorten
 from tfk_transformer.datasets.pairs import USUAL_SPLITS, NoPair, Pair, split_options
+from tfk_transformer.datasets.parallel_text import raw_lines
 from tfk_transformer.datasets.rows import NAMES, Columns, Reader, Row, RowSource, pairs_of
-from tfk_transformer.formats.compression import open_decompressed
 from tfk_transformer.runtime_environment import require
 from tfk_transformer.text.languages import is_language
 
-MAX_LINE_BYTES = 2**20
 BATCH_ROWS = 1000  # of Parquet and Arrow, in memory at the same time
 
 
@@ -122,15 +121,8 @@ def hub_source(spec: str, rest: str) -> RowSource:
 
 
 def _lines(path: Path) -> Iterator[str]:
-    """Yield the lines of a text file. Bytes that are not UTF-8 become surrogates."""
-    with open_decompressed(path) as file:
-        for number, line in enumerate(iter(lambda: file.readline(MAX_LINE_BYTES + 1), b"")):
-            if len(line) > MAX_LINE_BYTES:
-                raise ValueError(
-                    f"data: expected lines of at most {MAX_LINE_BYTES:,} bytes in {path}, got a "
-                    f"longer one, line {number + 1}; check that it is the right file."
-                )
-            yield line.decode("utf-8" if number else "utf-8-sig", "surrogateescape")
+    """Return the lines of a text file. Bytes that are not UTF-8 become surrogates."""
+    return (line.decode("utf-8", "surrogateescape") for line in raw_lines(path))
 
 
 TABLES: dict[str, Reader] = {

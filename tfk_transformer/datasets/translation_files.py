@@ -8,12 +8,12 @@ from xml.parsers import expat
 from tfk_transformer.config.small_files import MAX_VOCABULARY_BYTES, one_line_error
 from tfk_transformer.datasets.pairs import Skip
 from tfk_transformer.datasets.rows import Columns, Reader, Row
-from tfk_transformer.datasets.tables import MAX_LINE_BYTES
 from tfk_transformer.formats.compression import open_decompressed
 from tfk_transformer.runtime_environment import require
 
 MARKUP = {"bpt", "ept", "it", "ph", "ut"}  # elements whose content is code of the document
 BLOCK_BYTES = 2**16
+MAX_TEXT = 2**20  # characters of a text
 
 
 def read_tmx(path: Path, columns: Columns | None) -> Iterator[Row]:
@@ -58,8 +58,8 @@ def _units(path: Path) -> Iterator[dict[str, str]]:
     def add(text: str) -> None:
         if depth["seg"] and not depth["code"]:
             texts.append(text)
-            if sum(map(len, texts)) > MAX_LINE_BYTES:
-                raise ValueError(f"a text of more than {MAX_LINE_BYTES:,} characters")
+            if sum(map(len, texts)) > MAX_TEXT:
+                raise ValueError(f"a text of more than {MAX_TEXT:,} characters")
 
     def end(name: str) -> None:
         depth["seg"] -= name == "seg"
