@@ -132,8 +132,15 @@ def _read_weights(
 ) -> dict[str, np.ndarray]:
     check_sizes(config, file.shapes, file.path)
     arrays = _all_layers(options, config)
-    if options.transformer_no_projection:
-        file = _with_identity_projections(file, arrays)
+    ignored = [
+        name for name in file.shapes if name.startswith(SPECIAL) or name.endswith(INPUT_SCALE)
+    ]
+    identities: dict[str, np.ndarray] = {}
+    if options.transformer_no_projection:  # of attentions; Marian ignores arrays of their names
+        for name in [each for each in arrays if each.endswith(("/output", "/output_bias"))]:
+            ignored.append(arrays.pop(name).name)
+            identity = np.eye(config.model_dim, dtype="float32")
+            identities[name] = np.zeros_like(identity[0]) if name.endswith("bias") else identity
     inputs = ["encoder_Wemb", "decoder_Wemb"]
     names = [MARIAN_TABLE] * 2 if options.shared_input_table else inputs
     names.append(f"{MARIAN_OUTPUT}_Wt")
@@ -142,12 +149,9 @@ def _read_weights(
     if "output/kernel" in arrays and early_name in file.shapes:
         kernel = arrays["output/kernel"].prepared(np.transpose)
         arrays["output/kernel"] = kernel._replace(name=early_name, shape=kernel.shape[::-1])
-    ignored = [
-        name for name in file.shapes if name.startswith(SPECIAL) or name.endswith(INPUT_SCALE)
-    ]
     bias = Array(f"{MARIAN_OUTPUT}_b", (1, options.dim_vocabs[1]), np.ravel)
     expectation = "Marian: expected the arrays of the options"
-    return read_arrays(file, arrays, ignored, target, bias, expectation)
+    return {**identities, **read_arrays(file, arrays, ignored, target, bias, expectation)}
 
 
 def _all_layers(options: MarianOptions, config: TransformerConfig) -> dict[str, Array]:
@@ -173,23 +177,3 @@ def _all_layers(options: MarianOptions, config: TransformerConfig) -> dict[str, 
             theirs = f"decoder_l{i + 1}_rnn_{part}"
             arrays[f"decoder/layer_{i}/ssru/{name}"] = Array(theirs, shape, convert)
     return arrays
-
-
-def _with_identity_projections(file: Arrays, arrays: dict[str, Array]) -> Arrays:
-    """Return a file without output projections of attentions, with identities as these.
-
-    Marian ignores arrays of these names where `transformer-no-projection` is set.
-    """
-    kernel, bias = ATTENTION_NAMES["output"], ATTENTION_NAMES["output_bias"]
-    projections = {
-        array.name: array.shape for array in arrays.values() if array.name.endswith((kernel, bias))
-    }
-
-    def read(name: str) -> np.ndarray:
-        if name not in projections:
-            return file.read(name)
-        if name.endswith(kernel):
-            return np.eye(projections[name][0], dtype="float32")
-        return np.zeros(projections[name], "float32")
-
-    return Arrays(file.path, {**file.shapes, **projections}, read)
