@@ -204,7 +204,7 @@ def test_bad_folders_are_one_line(nllb, tmp_path):
     safetensors.numpy.save_file({**arrays, name: table}, path)
     import_model(nllb, **languages)
     safetensors.numpy.save_file({**arrays, name: table[:, ::-1].copy()}, path)
-    assert f"expected the sinusoids of M2M100 as '{name}'" in refused(nllb, **languages)
+    assert f"expected the sinusoids of NLLB as '{name}'" in refused(nllb, **languages)
     (nllb / "config.json").write_text(
         json.dumps({**config, "decoder_start_token_id": 0, "tie_word_embeddings": False})
     )

@@ -89,7 +89,6 @@ class BartConfig(ForeignConfig):
     # Pairs of fields that must be equal. The second value of a pair may be None.
     equal_values: ClassVar[tuple[tuple[str, str], ...]] = ()
     family_options: ClassVar[Mapping[str, Any]]  # `TransformerConfig` options of a family
-    family: ClassVar[str]  # the name of its sinusoids in errors
     position_names: ClassVar[tuple[str, ...]] = POSITION_TABLES
     has_logits_bias: ClassVar[bool] = True
 
@@ -214,7 +213,7 @@ def import_folder(
         file, arrays, optional, target[0], bias if hf_config.has_logits_bias else None
     )
     if not config.has_learned_positions:
-        _check_sinusoids(file, hf_config, config)
+        _check_sinusoids(file, hf_config, config, family)
     search, notes = convert_search_settings(
         values,
         model_folder.read_optional_json(folder / model_folder.GENERATION),
@@ -241,7 +240,9 @@ def _learned_positions(hf_config: BartConfig, config: TransformerConfig) -> dict
     return arrays
 
 
-def _check_sinusoids(file: Arrays, hf_config: BartConfig, config: TransformerConfig) -> None:
+def _check_sinusoids(
+    file: Arrays, hf_config: BartConfig, config: TransformerConfig, family: str
+) -> None:
     """Refuse a file with other position tables than the family's, if it has any."""
     offset = config.position_offset
     rows = offset + hf_config.max_position_embeddings
@@ -253,6 +254,6 @@ def _check_sinusoids(file: Arrays, hf_config: BartConfig, config: TransformerCon
             file.shapes[name] == table.shape and np.allclose(file.read(name), table, atol=1e-3)
         ):
             raise ValueError(
-                f"folder: expected the sinusoids of {hf_config.family} as '{name}' of {file.path}, "
-                "got other values."
+                f"folder: expected the sinusoids of {family} as '{name}' of {file.path}, got other "
+                "values."
             )

@@ -40,7 +40,6 @@ SHARED_NAMES: dict[str, tuple[str, ...]] = {
 class MarianConfig(bart.BartConfig):
     """The values of a config.json of MarianMT on which results depend."""
 
-    family = FAMILY
     family_options = {"norm": "post", "positions": "sinusoidal_paper_halves"}
 
     decoder_vocab_size: int | None = None

@@ -100,38 +100,30 @@ def open_pickle(path: Path) -> Arrays:
 def _open_sharded(path: Path, open_file: Callable[[Path], Arrays]) -> Arrays:
     """Open weights in several files of a folder, with an index that maps arrays to files."""
     names = read_optional_json(path).get("weight_map")
+    start = _do_not_load(path)
     if not isinstance(names, dict) or not all(
         isinstance(name, str) and Path(name).name == name and len(name) <= MAX_NAME
         for name in names.values()
     ):
-        raise _load_error(
-            path, "expected the file of each array under weight_map, in the folder of this file"
+        raise ValueError(
+            f"{start}expected the file of each array under weight_map, in the folder of this file"
         )
     shards = sorted(set(names.values()))
-    if missing := [name for name in shards if not (path.parent / name).is_file()]:
-        raise _load_error(
-            path, f"expected the files that it names, got none for {_listed(missing)}"
-        )
-    files = {name: open_file(path.parent / name) for name in shards}
-    if absent := [array for array, name in names.items() if array not in files[name].shapes]:
-        raise _load_error(
-            path,
-            f"expected the arrays that it names in their files, got none for {_listed(absent)}",
-        )
+    content = "files that it names"
+    missing = [name for name in shards if not (path.parent / name).is_file()]
+    if not missing:
+        files = {name: open_file(path.parent / name) for name in shards}
+        content = "arrays that it names in their files"
+        missing = [array for array, name in names.items() if array not in files[name].shapes]
+    if missing:
+        listed = ", ".join(map(shorten, missing[:3]))
+        raise ValueError(f"{start}expected the {content}, got none for {listed}")
     shapes = {array: files[name].shapes[array] for array, name in names.items()}
     return Arrays(path, shapes, lambda array: files[names[array]].read(array))
 
 
-def _load_error(path: Path, reason: str) -> ValueError:
-    return ValueError(f"{_do_not_load(path)}{reason}")
-
-
 def _do_not_load(path: Path) -> str:
     return f"folder: the weights in {path} do not load: "
-
-
-def _listed(names: Sequence[str]) -> str:
-    return ", ".join(map(shorten, names[:3]))
 
 
 def shared_array_name(arrays: Arrays, names: Sequence[str]) -> str:

@@ -111,7 +111,6 @@ class MultilingualConfig(bart.BartConfig):
 class M2M100Config(MultilingualConfig):
     """The values of a config.json of M2M100, NLLB and SMaLL-100 on which results depend."""
 
-    family = "M2M100"
     # Only in files of earlier versions.
     position_names = (
         "model.encoder.embed_positions.weights",
@@ -299,17 +298,17 @@ def _fairseq_tokens(folder: Path, required: Sequence[str] = ()) -> Tokens:
 
 def _tokens_of_json(path: Path) -> Tokens:
     model_folder.check_model_files(path.parent, [path.name])
-    file = read_tokenizer_json(path, CURE)
+    rows, added, model = read_tokenizer_json(path, CURE)
     languages = _added_languages(path)
-    others = file.added - {*languages, *FAIRSEQ_SPECIALS, MASK_PIECE}
-    if others or not set(FAIRSEQ_SPECIALS) <= set(file.rows):
+    others = added - {*languages, *FAIRSEQ_SPECIALS, MASK_PIECE}
+    if others or not set(FAIRSEQ_SPECIALS) <= set(rows):
         got = f"the added token {shorten(min(others))}" if others else "others"
         raise ValueError(
             f"tokenizer: expected {', '.join(FAIRSEQ_SPECIALS)} and tokens of languages as the "
             f"only added tokens in {path}, got {got}; {CURE}."
         )
-    pieces = {text: row for text, row in file.rows.items() if text != MASK_PIECE}
-    return pieces, languages, file.model
+    rows.pop(MASK_PIECE, None)
+    return rows, languages, model
 
 
 def _added_languages(path: Path) -> dict[str, int]:

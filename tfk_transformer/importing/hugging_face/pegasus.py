@@ -36,7 +36,6 @@ FIRST_PIECES = [PAD_PIECE, END_PIECE, UNKNOWN_PIECE]
 class PegasusConfig(bart.BartConfig):
     """The values of a config.json of Pegasus on which results depend."""
 
-    family = FAMILY
     equal_values = (("pad_token_id", "decoder_start_token_id"),)
     family_options = {
         **bart.PRE_NORM_OPTIONS,

@@ -54,7 +54,7 @@ def read_t5_tokens(
         model_folder.check_model_files(folder, [T5_SENTENCEPIECE])
         model = read_sentencepiece(folder / T5_SENTENCEPIECE)
     else:
-        model = read_tokenizer_json(folder / TOKENIZER_JSON, CURE).model
+        _, _, model = read_tokenizer_json(folder / TOKENIZER_JSON, CURE)
     pieces = {piece.piece: row for row, piece in enumerate(model.pieces)}
     rows = set(pieces.values())
     added = {

@@ -8,7 +8,7 @@ import base64
 import zlib
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import sentencepiece
@@ -52,18 +52,13 @@ MARKED = ({"String": " "}, WORD_MARK)
 BPE_OPTIONS = ("dropout", "continuing_subword_prefix", "end_of_word_suffix", "ignore_merges")
 
 
-class TokenizerFile(NamedTuple):
-    """A tokenizer.json: the row of each piece, and a SentencePiece model with these pieces."""
+def read_tokenizer_json(path: Path, cure: str) -> tuple[dict[str, int], set[str], ModelProto]:
+    """Return the rows of a tokenizer.json, its added tokens, and a SentencePiece model.
 
-    rows: dict[str, int]  # of the pieces, and of added tokens
-    added: frozenset[str]  # the added tokens, which the model does not segment texts into
-    model: ModelProto
-
-
-def read_tokenizer_json(path: Path, cure: str) -> TokenizerFile:
-    """Read a tokenizer.json, and compare it with its package where this is installed.
-
-    Raises a ValueError, which ends with `cure`, if no SentencePiece model has the same ids.
+    The rows are those of the pieces, which the model has, too, and of the added tokens, which it
+    does not segment texts into. The ids are compared with those of the package tokenizers where
+    this is installed. Raises a ValueError, which ends with `cure`, if no SentencePiece model has
+    the same ids.
     """
     values = model_folder.read_optional_json(path, MAX_VOCABULARY_BYTES)
     if problem := next(_problems(values), None):
@@ -76,7 +71,6 @@ def read_tokenizer_json(path: Path, cure: str) -> TokenizerFile:
             str(token["content"]): token["id"] for token in dictionaries(values.get("added_tokens"))
         }
         pieces, rows = _read_pieces(values, added)
-        rows = {**added, **rows}
         model_type = "BPE" if "merges" in values["model"] else "UNIGRAM"
         model = ModelProto(
             pieces=pieces,
@@ -84,9 +78,8 @@ def read_tokenizer_json(path: Path, cure: str) -> TokenizerFile:
             normalizer_spec=_normalizer(values),
         )
     checked = parse_sentencepiece(model.SerializeToString(), str(path))
-    file = TokenizerFile(rows, frozenset(added), checked)
-    _compare(path, file, cure)
-    return file
+    _compare(path, rows, checked, cure)
+    return {**added, **rows}, set(added), checked
 
 
 def dictionaries(values: object) -> list[dict[str, Any]]:
@@ -227,7 +220,7 @@ def _bpe_scores(rows: Mapping[str, int], merges: Sequence[Any]) -> dict[str, flo
     return scores
 
 
-def _compare(path: Path, file: TokenizerFile, cure: str) -> None:
+def _compare(path: Path, rows: Mapping[str, int], model: ModelProto, cure: str) -> None:
     """Compare the ids of sample texts with those of the package tokenizers, if it is installed."""
     try:
         import tokenizers
@@ -237,10 +230,10 @@ def _compare(path: Path, file: TokenizerFile, cure: str) -> None:
         reference = tokenizers.Tokenizer.from_file(str(path))
     reference.no_truncation()
     reference.no_padding()
-    processor = sentencepiece.SentencePieceProcessor(model_proto=file.model.SerializeToString())
-    texts = sample_texts(file.model)
-    rows = [file.rows[piece.piece] for piece in file.model.pieces]
-    actual = [[rows[index] for index in ids] for ids in processor.encode(texts)]
+    processor = sentencepiece.SentencePieceProcessor(model_proto=model.SerializeToString())
+    texts = sample_texts(model)
+    row_of = [rows[piece.piece] for piece in model.pieces]
+    actual = [[row_of[index] for index in ids] for ids in processor.encode(texts)]
     # Its batches start threads, and later forks of this process would print warnings.
     expected = [reference.encode(text, add_special_tokens=False).ids for text in texts]
     pairs = zip(texts, expected, actual, strict=True)
