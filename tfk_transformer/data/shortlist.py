@@ -47,17 +47,6 @@ def shortlist_metadata(shortlist: Shortlist | None) -> dict[str, dict[str, int]]
     }
 
 
-class _TokenPairs(NamedTuple):
-    """All N pairs of a source token and a target token of the same text pair."""
-
-    # int64 (K,), the different pairs, ascending: source token * target_vocab_size + target token.
-    unique: np.ndarray
-    pair_index: np.ndarray  # int32 (N,), the index in `unique` of each pair
-    positions: np.ndarray  # int32 (N,), the position of each pair's target token in all texts
-    frequency: np.ndarray  # int64 (target_vocab_size,), the number of occurrences of target tokens
-    sentences: int
-
-
 def learn_shortlist(
     pairs: Iterable[Pair],
     source_tokenizer: SubwordTokenizer,
@@ -73,10 +62,14 @@ def learn_shortlist(
     source. The same piece in the target vocabulary is another candidate, since names and numbers
     are often copied. Reading stops after `max_token_pairs` pairs of a source and a target token.
     """
-    token_pairs = _read(pairs, source_tokenizer, target_tokenizer, max_token_pairs)
-    frequency = token_pairs.frequency
-    sources, targets = np.divmod(token_pairs.unique, len(frequency))
-    probabilities = _probabilities(sources, token_pairs.pair_index, token_pairs.positions)
+    codes, positions, frequency, sentences = _read(
+        pairs, source_tokenizer, target_tokenizer, max_token_pairs
+    )
+    unique, index = np.unique(codes, return_inverse=True)
+    del codes  # before further large arrays are made
+    index = index.astype("int32")
+    sources, targets = np.divmod(unique, len(frequency))
+    probabilities = _probabilities(sources, index, positions)
     frequent = np.argsort(-frequency, kind="stable")[:common]
     always = np.union1d(np.arange(UNKNOWN_ID + 1), frequent[frequency[frequent] > 0])
     selected = np.flatnonzero(~np.isin(targets, always))
@@ -93,7 +86,7 @@ def learn_shortlist(
         always.astype("int32"),
         np.column_stack([copies, best]).astype("int32"),
         len(frequency),
-        token_pairs.sentences,
+        sentences,
     )
 
 
@@ -102,7 +95,13 @@ def _read(
     source_tokenizer: SubwordTokenizer,
     target_tokenizer: SubwordTokenizer,
     max_token_pairs: int,
-) -> _TokenPairs:
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, int]:
+    """Return the pairs of a source token and a target token of the same text pair.
+
+    They are codes, int64 (N,): source token * target_vocab_size + target token; the positions of
+    their target tokens in all texts, int32 (N,); the number of occurrences of each target token,
+    int64 (target_vocab_size,); and the number of text pairs.
+    """
     target_size = target_tokenizer.vocab_size
     codes, positions = [], []
     frequency = np.zeros(target_size, "int64")
@@ -116,16 +115,11 @@ def _read(
         num_targets += len(target)
         if num_pairs >= max_token_pairs:
             break
-    sentences = len(codes)
-    if not sentences:
+    if not codes:
         raise ValueError(
             "shortlist: expected text pairs to learn it from, got none; see docs/data.md."
         )
-    all_codes = np.concatenate(codes)
-    all_positions = np.concatenate(positions)
-    del codes, positions  # before the largest arrays are made
-    unique, pair_index = np.unique(all_codes, return_inverse=True)
-    return _TokenPairs(unique, pair_index.astype("int32"), all_positions, frequency, sentences)
+    return np.concatenate(codes), np.concatenate(positions), frequency, len(codes)
 
 
 def _encode(

@@ -159,10 +159,8 @@ def parse_sentencepiece(model: bytes, name: str) -> ModelProto:
     ):
         load_sentencepiece(model)
         proto = ModelProto.FromString(model)
-    if not proto.pieces:
-        raise ValueError(
-            f"tokenizer: expected a SentencePiece model in {name}, got a model without pieces."
-        )
+        if not proto.pieces:
+            raise ValueError("it has no pieces")
     return proto
 
 

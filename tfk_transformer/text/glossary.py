@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from tfk_transformer.config.small_files import MAX_VOCABULARY_BYTES, read_small_file
+from tfk_transformer.config.small_files import MAX_VOCABULARY_BYTES, read_small_text
 from tfk_transformer.text.kept_characters import is_unspaced
 from tfk_transformer.text.results import Translation
 from tfk_transformer.text.words import word_spans
@@ -56,15 +56,8 @@ class Glossary:
             OSError: if the file cannot be read.
         """
         terms: dict[str, str] = {}
-        try:
-            content = read_small_file(path, MAX_VOCABULARY_BYTES)
-            lines = content.decode("utf-8-sig").splitlines()
-        except UnicodeDecodeError as error:
-            raise ValueError(
-                f"glossary: expected UTF-8 in {path}, got byte 0x{error.object[error.start]:02x} "
-                f"at {error.start}."
-            ) from None
-        for number, line in enumerate(lines, 1):
+        text = read_small_text(path, MAX_VOCABULARY_BYTES)
+        for number, line in enumerate(text.splitlines(), 1):
             if not line.strip():
                 continue
             columns = [column.strip() for column in line.split("\t")]
