@@ -172,7 +172,8 @@ def test_folder_without_a_bundle_is_refused(tmp_path):
     )
     assert (
         str(done.exception) == "bundle: expected a folder that `train` or `import` wrote, got "
-        f"{tmp_path}, which has no config.json; check the path."
+        f"{tmp_path}, which has no config.json; check the path, or convert a model of another "
+        "library with `tfk-transformer import`."
     )
 
 

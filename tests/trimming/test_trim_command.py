@@ -92,7 +92,7 @@ def test_import_keeps_pieces_of_texts(folder, tmp_path):
             1,
             "vocab_size: expected at least ",
         ),
-        (["trim", "opus", "--keep-text", "source"], 1, "got opus without source.model; convert"),
+        (["trim", "opus", "--keep-text", "source"], 1, "got opus, which has no source.model; "),
         (
             ["import", "opus", "--vocab-size", "50"],
             1,

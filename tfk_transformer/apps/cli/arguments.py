@@ -262,21 +262,11 @@ def check_input_files(**files: Path | None) -> None:
             raise ValueError(f"--{name}: No such file or directory: '{file}'")
 
 
-def check_training_folder(bundle: Path) -> None:
-    """Refuse a folder without the configuration of a model."""
-    if not (bundle / "config.json").is_file():
-        problem = "which has no config.json" if bundle.exists() else "which does not exist"
+def check_bundle(bundle: Path, names: Iterable[str] = ("config.json", "source.model")) -> None:
+    """Refuse a folder without these files, before the backend is loaded."""
+    if missing := [name for name in names if not (bundle / name).is_file()]:
+        problem = f"which has no {missing[0]}" if bundle.exists() else "which does not exist"
         raise ValueError(
             f"bundle: expected a folder that `train` or `import` wrote, got {bundle}, {problem}; "
-            "check the path."
-        )
-
-
-def check_bundle(bundle: Path) -> None:
-    """Refuse a folder that is not a bundle, before the backend is loaded."""
-    check_training_folder(bundle)
-    if not (bundle / "source.model").is_file():
-        raise ValueError(
-            f"bundle: expected a folder that `train` or `import` wrote, got {bundle} without "
-            "source.model; convert a model of another library with `tfk-transformer import`."
+            "check the path, or convert a model of another library with `tfk-transformer import`."
         )

@@ -133,7 +133,7 @@ def plot_training(
     check_picture(out, force)
     runs: dict[str, Any] = {}
     for bundle in bundles:
-        arguments.check_training_folder(bundle)
+        check_bundle(bundle, ["config.json"])
         history = read_json_object(bundle / "history.json")
         if not history or not all(map(_are_numbers, history.values())):
             raise ValueError(

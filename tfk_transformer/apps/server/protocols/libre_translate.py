@@ -74,7 +74,6 @@ AnyKeyedBody = TypeVar("AnyKeyedBody", bound=KeyedBody)
 def libre_translate_routes(served: ServedModel) -> list[DescribedRoute]:
     """Return the routes of the protocol."""
     settings = served.settings
-    html_translator = _HtmlTranslator(served)
     source, target = (language or UNKNOWN for language in served.languages)
     # No language is detected: a server with one source language answers this language.
     detected = {"confidence": 0 if source == UNKNOWN else 100, "language": source}
@@ -86,7 +85,7 @@ def libre_translate_routes(served: ServedModel) -> list[DescribedRoute]:
         texts = payload.texts
         alternatives = _alternatives(payload, settings)
         if payload.format == "html":
-            translations = await html_translator.translate(request, texts)
+            translations = await _translate_html(served, request, texts)
             others: list[list[str]] = [[] for _ in texts]  # as in LibreTranslate
             confidences: list[float | None] = [None] * len(texts)
         else:
@@ -122,7 +121,22 @@ def libre_translate_routes(served: ServedModel) -> list[DescribedRoute]:
 
     async def frontend_settings(request: Request) -> Response:
         """Describe the limits and languages for user interfaces."""
-        return answer(_frontend_settings(settings, source, target))
+        needs_key = settings.api_key is not None
+        return answer(
+            {
+                "apiKeys": needs_key,
+                "charLimit": settings.max_characters,
+                "filesTranslation": False,
+                "frontendTimeout": 500,  # milliseconds between the last keystroke and the request
+                "keyRequired": needs_key,
+                "language": {
+                    "source": {"code": source, "name": source},
+                    "target": {"code": target, "name": target},
+                },
+                "suggestions": False,
+                "supportedFilesFormat": [],
+            }
+        )
 
     array = {"description": "The languages.", "content": {JSON: {"schema": {"type": "array"}}}}
     return [
@@ -133,23 +147,6 @@ def libre_translate_routes(served: ServedModel) -> list[DescribedRoute]:
         DescribedRoute("GET", "/languages", languages, responses={200: array}),
         DescribedRoute("GET", "/frontend/settings", frontend_settings, errors=(500, 503)),
     ]
-
-
-def _frontend_settings(settings: ServerSettings, source: str, target: str) -> dict[str, Any]:
-    needs_key = settings.api_key is not None
-    return {
-        "apiKeys": needs_key,
-        "charLimit": settings.max_characters,
-        "filesTranslation": False,
-        "frontendTimeout": 500,  # milliseconds between the last keystroke and the request
-        "keyRequired": needs_key,
-        "language": {
-            "source": {"code": source, "name": source},
-            "target": {"code": target, "name": target},
-        },
-        "suggestions": False,
-        "supportedFilesFormat": [],
-    }
 
 
 def _check_request(payload: TranslateRequest, languages: Languages) -> None:
@@ -236,55 +233,56 @@ def _multipart_fields(body: bytes, boundary: str) -> dict[str, list[str]]:
     return fields
 
 
-class _HtmlTranslator:
-    """Translates HTML: another process parses it, and its sentences run in the batches of all."""
+async def _translate_html(served: ServedModel, request: Request, texts: Sequence[str]) -> list[str]:
+    """Return the translation of each text with its markup; see `ServedModel.outcomes`.
 
-    def __init__(self, served: ServedModel) -> None:
-        self._served = served
+    Another process parses the texts, and their sentences run in the batches of all.
+    """
+    request.scope["texts"] = len(texts)
+    served.check(texts)
+    limit = asyncio.Semaphore(TEXTS_PER_REQUEST)
 
-    async def translate(self, request: Request, texts: Sequence[str]) -> list[str]:
-        """Return the translation of each text with its markup; see `ServedModel.outcomes`."""
-        request.scope["texts"] = len(texts)
-        self._served.check(texts)
-        try:
-            # The markup counts too: the sentences are submitted in several parts.
-            with self._served.preparing(request, self._served.work({}), texts):
-                return await self._served.answer(request, self._translate_all(request, texts))
-        except ImportError:  # its message may contain a path of the server
-            raise InvalidValue(
-                "format: expected text, got html, which needs tfk-transformer[documents] on the "
-                "server."
-            ) from None
-        except ValueError as error:
-            raise InvalidValue(str(error)) from None
-
-    async def _translate_all(self, request: Request, texts: Sequence[str]) -> list[str]:
-        limit = asyncio.Semaphore(TEXTS_PER_REQUEST)
-        tasks = [asyncio.create_task(self._translate(request, text, limit)) for text in texts]
+    async def translate_all() -> list[str]:
+        tasks = [
+            asyncio.create_task(_translate_document(served, request, text, limit)) for text in texts
+        ]
         try:
             return await asyncio.gather(*tasks)
         finally:
             for task in tasks:
                 task.cancel()  # if another text failed
 
-    async def _translate(self, request: Request, text: str, limit: asyncio.Semaphore) -> str:
-        make = functools.partial(
-            document_road, text, "html", self._served.language, self._served.model.max_length
-        )
-        async with limit:
-            outcomes = functools.partial(self._outcomes, request)
-            return (await self._served.drive_long(request, make, outcomes)).text
+    try:
+        # The markup counts too: the sentences are submitted in several parts.
+        with served.preparing(request, served.work({}), texts):
+            return await served.answer(request, translate_all())
+    except ImportError:  # its message may contain a path of the server
+        raise InvalidValue(
+            "format: expected text, got html, which needs tfk-transformer[documents] on the server."
+        ) from None
+    except ValueError as error:
+        raise InvalidValue(str(error)) from None
 
-    async def _outcomes(self, request: Request, sentences: Sentences) -> list[Outcome[Translation]]:
-        settings = dict(self._served.work({}).settings)
+
+async def _translate_document(
+    served: ServedModel, request: Request, text: str, limit: asyncio.Semaphore
+) -> str:
+    make = functools.partial(document_road, text, "html", served.language, served.model.max_length)
+
+    async def submit(sentences: Sentences) -> list[Outcome[Translation]]:
+        settings = dict(served.work({}).settings)
         if sentences.attention:
             settings["attention"] = True
         work = Work("sentences", tuple(sorted(settings.items())))
         # The documents of a request fill at most a quarter of the queue.
-        size = max(1, self._served.settings.max_queue // (4 * TEXTS_PER_REQUEST))
+        size = max(1, served.settings.max_queue // (4 * TEXTS_PER_REQUEST))
         outcomes: list[Outcome[Translation]] = []
         for first in range(0, len(sentences.texts), size):
-            texts = sentences.texts[first : first + size]
-            prefixes = sentences.prefixes[first : first + size]
-            outcomes += await self._served.submit(request, work, texts, prefixes)
+            part = slice(first, first + size)
+            outcomes += await served.submit(
+                request, work, sentences.texts[part], sentences.prefixes[part]
+            )
         return outcomes
+
+    async with limit:
+        return (await served.drive_long(request, make, submit)).text

@@ -110,13 +110,20 @@ async def run_signature(
     if name == "score":
         sources = _texts(columns, "source")
         targets = _texts(columns, "target", len(sources))
-        return _scores(await served.outcomes(request, Work("score"), sources, targets))
+        outcomes = await served.outcomes(request, Work("score"), sources, targets)
+        scores = _columns_of(outcomes, log_probability=math.nan, tokens=[], token_log_probs=[])
+        longest = max(map(len, scores["tokens"]), default=0)
+        for column, padding in (("tokens", ""), ("token_log_probs", 0.0)):
+            scores[column] = [[*row, *[padding] * (longest - len(row))] for row in scores[column]]
+        return scores
     texts = _texts(columns, "text")
     if served.classifies:
         outcomes = await served.outcomes(request, served.work({}), texts)
-        outputs = _classifications(outcomes, list(getattr(served.model, "labels", ())))
-        if name != "classify":
-            del outputs["probabilities"]
+        outputs = _columns_of(outcomes, label="", probability=math.nan)
+        if name == "classify":
+            unknown = dict.fromkeys(getattr(served.model, "labels", ()), math.nan)
+            rows = _columns_of(outcomes, probabilities=unknown)["probabilities"]
+            outputs["probabilities"] = [list(row.values()) for row in rows]
         return outputs
     search = {key: value for key, value in columns.items() if key not in ("text", "prefix")}
     # Requests are made for a SavedModel, whose inputs are numbers.
@@ -190,32 +197,15 @@ def _hypotheses(outcome: Outcome[Any], n_best: int) -> list[tuple[str, float]]:
     return hypotheses + [("", NO_SCORE)] * (n_best - len(hypotheses))
 
 
-def _scores(outcomes: Sequence[Outcome[Any]]) -> dict[str, list[Any]]:
-    rows = [
-        (math.nan, [], [])
-        if isinstance(outcome, Refused)
-        else (outcome.log_probability, outcome.tokens, outcome.token_log_probs)
-        for outcome in outcomes
-    ]
-    longest = max((len(tokens) for _, tokens, _ in rows), default=0)
+def _columns_of(outcomes: Sequence[Outcome[Any]], **missing: Any) -> dict[str, list[Any]]:
+    """Return fields of outcomes by name; `missing` are the values of a text that was refused."""
     return {
-        "log_probability": [row[0] for row in rows],
-        "tokens": [[*tokens, *[""] * (longest - len(tokens))] for _, tokens, _ in rows],
-        "token_log_probs": [[*values, *[0.0] * (longest - len(values))] for _, _, values in rows],
+        name: [
+            value if isinstance(outcome, Refused) else getattr(outcome, name)
+            for outcome in outcomes
+        ]
+        for name, value in missing.items()
     }
-
-
-def _classifications(
-    outcomes: Sequence[Outcome[Any]], labels: Sequence[str]
-) -> dict[str, list[Any]]:
-    rows = [
-        ("", math.nan, [math.nan] * len(labels))
-        if isinstance(outcome, Refused)
-        else (outcome.label, outcome.probability, list(outcome.probabilities.values()))
-        for outcome in outcomes
-    ]
-    names = ("label", "probability", "probabilities")
-    return {name: [row[column] for row in rows] for column, name in enumerate(names)}
 
 
 def signature_definition(name: str, signature: Signature) -> dict[str, Any]:
