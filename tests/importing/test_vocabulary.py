@@ -225,7 +225,7 @@ def test_rejected_model_is_named():
 @pytest.mark.parametrize(
     ("model", "problem"),
     [
-        (b"", r"source.spm, .* SentencePiece does not load \(it has no pieces\)"),
+        (b"", r"in source.spm, .* SentencePiece does not load \(it has no pieces\)"),
         (b"\x00words", "in source.spm, got a file that SentencePiece does not load"),
     ],
 )
