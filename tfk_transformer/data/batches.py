@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     import keras
     import tensorflow as tf
 
-    from tfk_transformer.data.batch_sequence import BatchSequence
-
 CHUNK_SIZE = 1024  # pairs that are encoded together
 SHARD_SIZE = 32_768  # pairs
 BUFFERED_PAIRS = 131_072
@@ -250,11 +248,34 @@ class TokenBatches:
         ids = tf.TensorSpec([None, None], tf.int32)
         return {name: ids for name in self.inputs} if self.inputs else ids, ids
 
-    def sequence(self) -> "BatchSequence":
-        """Return the batches as a `keras.utils.PyDataset`, for backends without TensorFlow."""
-        from tfk_transformer.data.batch_sequence import BatchSequence
+    def sequence(self) -> "keras.utils.PyDataset":
+        """Return the batches as a `keras.utils.PyDataset`, for backends without TensorFlow.
 
-        return BatchSequence(self)
+        Only reading in order is fast.
+        """
+        import keras
+
+        source = self
+
+        class BatchSequence(keras.utils.PyDataset):
+            _epoch = source.epoch
+            _next_index: int | None = None  # of the next batch in `_batches`
+
+            def __len__(self) -> int:
+                return len(source)
+
+            def __getitem__(self, index: int) -> Batch:
+                if index != self._next_index:
+                    self._batches = source.batches(self._epoch, index)
+                self._next_index = index + 1
+                return next(self._batches)
+
+            def on_epoch_begin(self) -> None:
+                self._epoch = source.epoch
+                self._next_index = None
+                source.epoch += 1
+
+        return BatchSequence()
 
     def _fingerprint(self) -> str:
         """Return a hash of everything that the ids depend on, except the texts.

@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,6 @@ from tfk_transformer.config.words import nearest, shorten
 from tfk_transformer.datasets.numbers import AdditionSource, NumberSource
 from tfk_transformer.datasets.pairs import (
     USUAL_SPLITS,
-    NoPair,
     Pair,
     Source,
     column_pair,
@@ -75,11 +74,8 @@ def _file_source(spec: str, rest: str, read: Reader) -> RowSource:
     path = Path(name).expanduser()
     if not path.is_file():
         raise ValueError(f"data: expected a file, got {path}, which does not exist.")
-
-    def rows() -> Iterator[Pair | NoPair]:
-        return pairs_of(read(path, columns), columns, path.name)
-
-    return RowSource(spec, {"train": rows}, columns, path)
+    rows = {"train": lambda: pairs_of(read(path, columns), columns, path.name)}
+    return RowSource(spec, rows, columns, path)
 
 
 def _memory_source(data: Any, columns: Columns | None) -> RowSource:

@@ -1,5 +1,6 @@
 """Readers of the files of translators: translation memories (TMX) and gettext files (PO)."""
 
+import itertools
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -77,13 +78,11 @@ def _units(path: Path) -> Iterator[dict[str, str]]:
     parser.StartElementHandler, parser.EndElementHandler = start, end
     parser.CharacterDataHandler, parser.EntityDeclHandler = add, refuse
     with open_decompressed(path) as file:
-        while block := file.read(BLOCK_BYTES):
-            with one_line_error(f"{path}: expected a translation memory (TMX), got ", "."):
-                parser.Parse(block, False)
+        for block in itertools.chain(iter(lambda: file.read(BLOCK_BYTES), b""), [b""]):
+            with one_line_error(f"{path}: expected a whole translation memory (TMX), got ", "."):
+                parser.Parse(block, not block)
             yield from units[:-1]  # the last one may not be complete
             del units[:-1]
-    with one_line_error(f"{path}: expected a whole translation memory (TMX), got ", "."):
-        parser.Parse(b"", True)
     yield from units
 
 
