@@ -111,11 +111,11 @@ async def run_signature(
         sources = _texts(columns, "source")
         targets = _texts(columns, "target", len(sources))
         outcomes = await served.outcomes(request, Work("score"), sources, targets)
-        scores = _columns_of(outcomes, log_probability=math.nan, tokens=[], token_log_probs=[])
-        longest = max(map(len, scores["tokens"]), default=0)
+        outputs = _columns_of(outcomes, log_probability=math.nan, tokens=[], token_log_probs=[])
+        longest = max(map(len, outputs["tokens"]), default=0)
         for column, padding in (("tokens", ""), ("token_log_probs", 0.0)):
-            scores[column] = [[*row, *[padding] * (longest - len(row))] for row in scores[column]]
-        return scores
+            outputs[column] = [[*row, *[padding] * (longest - len(row))] for row in outputs[column]]
+        return outputs
     texts = _texts(columns, "text")
     if served.classifies:
         outcomes = await served.outcomes(request, served.work({}), texts)
