@@ -42,7 +42,7 @@ from tfk_transformer.pipelines.translator import Translator
 SPECIAL_IDS = ("decoder_start_token_id", "eos_token_id", "pad_token_id")
 FAIRSEQ_SPECIAL_IDS = (UNKNOWN_ID + 1, PAD_ID, END_ID, UNKNOWN_ID)  # of M2M100's rows 0 to 3
 FIRST_PIECE_ID = UNKNOWN_ID + 2  # the id of M2M100's row 4
-UNNAMED_PIECE = "<row {}>"  # of a row without a piece, see `importing.vocabulary.remap_vocabulary`
+UNNAMED_PIECE = "<row {}>"  # of a row without a piece, see `importing.vocabulary.Vocabulary`
 
 Arrays = Mapping[str, np.ndarray]
 

@@ -20,9 +20,8 @@ from tfk_transformer.constants import END_ID, PAD_ID, START_ID, UNKNOWN_ID
 from tfk_transformer.importing.vocabulary import (
     TYPES,
     SpecialRows,
+    Vocabulary,
     parse_sentencepiece,
-    remap_vocabulary,
-    sentencepiece_model,
     text_pieces,
 )
 from tfk_transformer.tokenizers.subword_tokenizer import SubwordTokenizer
@@ -43,8 +42,8 @@ def family_ids(model, pieces, texts):
 def imported(model, pieces, tags=()):
     proto = parse_sentencepiece(model, "source.spm")
     special = SpecialRows(pad=len(pieces) - 1, start=len(pieces) - 1, end=0, unknown=1)
-    made = remap_vocabulary(pieces, len(pieces), special, set(text_pieces(proto)) - set(pieces))
-    return SubwordTokenizer(sentencepiece_model(proto, made, tags)), made
+    made = Vocabulary.remapped(pieces, len(pieces), special, set(text_pieces(proto)) - set(pieces))
+    return SubwordTokenizer(made.sentencepiece_model(proto, tags)), made
 
 
 @pytest.mark.parametrize(
@@ -155,7 +154,7 @@ def test_folded_tags_must_differ():
 
 def test_special_tokens_come_first():
     pieces = {"</s>": 0, "<unk>": 1, "b": 2, "<s>": 3, "a": 4, "<pad>": 5}
-    made = remap_vocabulary(pieces, 7, SpecialRows(pad=5, start=5, end=0, unknown=1), ["z", "y"])
+    made = Vocabulary.remapped(pieces, 7, SpecialRows(pad=5, start=5, end=0, unknown=1), ["z", "y"])
     assert made.pieces == ("<pad>", "<s_>", "</s>", "<unk>", "b", "<s>", "a", "<row 6>", "y", "z")
     assert made.rows.tolist() == [5, 5, 0, 1, 2, 3, 4, 6, 1, 1]
     bias = made.bias(np.arange(7, dtype="float32"))
@@ -164,7 +163,7 @@ def test_special_tokens_come_first():
 
 
 def test_start_token_keeps_its_row():
-    made = remap_vocabulary(
+    made = Vocabulary.remapped(
         {"</s>": 0, "<unk>": 1, "go": 2, "<pad>": 3},
         4,
         SpecialRows(pad=3, start=2, end=0, unknown=1),
@@ -193,7 +192,7 @@ def test_rows_must_fit_the_table(pieces, got):
     with pytest.raises(
         ValueError, match=f"expected a row of its own below 4 for each piece, got {got}"
     ):
-        remap_vocabulary(pieces, 4, SpecialRows(3, 3, 0, 1))
+        Vocabulary.remapped(pieces, 4, SpecialRows(3, 3, 0, 1))
 
 
 @pytest.mark.parametrize(
@@ -206,7 +205,7 @@ def test_rows_must_fit_the_table(pieces, got):
 )
 def test_row_numbers_are_limited(rows, start, message):
     with pytest.raises(ValueError, match=f"^vocabulary: expected {message}"):
-        remap_vocabulary({"a": 2}, rows, SpecialRows(3, start, 0, 1))
+        Vocabulary.remapped({"a": 2}, rows, SpecialRows(3, start, 0, 1))
 
 
 def test_rejected_model_is_named():
@@ -257,9 +256,9 @@ def test_decoding_equals_the_original(tmp_path):
     texts = {row: piece for piece, row in pieces.items()}
     target = (folder / "target.spm").read_bytes()
     special = SpecialRows(pad=len(pieces) - 1, start=len(pieces) - 1, end=0, unknown=1)
-    made = remap_vocabulary(pieces, len(pieces), special)
+    made = Vocabulary.remapped(pieces, len(pieces), special)
     tokenizer = SubwordTokenizer(
-        sentencepiece_model(parse_sentencepiece(target, "target.spm"), made)
+        made.sentencepiece_model(parse_sentencepiece(target, "target.spm"))
     )
     processor = sentencepiece.SentencePieceProcessor(model_proto=target)
     random = np.random.default_rng(5)

@@ -3,7 +3,7 @@
 import unicodedata
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple, Self, TypeAlias
 
 import numpy as np
 import sentencepiece
@@ -11,8 +11,9 @@ from sentencepiece.sentencepiece_model_pb2 import ModelProto
 
 from tfk_transformer.config.small_files import one_line_error, read_small_file
 from tfk_transformer.config.words import shorten
-from tfk_transformer.constants import END_ID, PAD_ID, START_ID, UNKNOWN_ID
+from tfk_transformer.constants import START_ID, UNKNOWN_ID
 from tfk_transformer.tokenizers.subword_tokenizer import MAX_SENTENCEPIECE_BYTES, load_sentencepiece
+from tfk_transformer.tokenizers.token_vocabulary import name_special_pieces
 
 # The names of the special tokens in all families.
 END_PIECE = "</s>"
@@ -36,6 +37,22 @@ class SpecialRows(NamedTuple):
     unknown: int
     dedicated_start: bool = False  # whether no text and no other token uses the start token's row
 
+    @classmethod
+    def of(cls, pieces: Mapping[str, int]) -> Self:
+        """Return the rows of the special tokens. The start token has the row of padding."""
+        pad = pieces[PAD_PIECE]
+        return cls(pad, start=pad, end=pieces[END_PIECE], unknown=pieces[UNKNOWN_PIECE])
+
+    def check(self, pad: int, end: int, path: Path) -> None:
+        """Refuse a vocabulary whose padding and end tokens have other rows than in config.json."""
+        rows = ((PAD_PIECE, pad, self.pad), (END_PIECE, end, self.end))
+        if wrong := [
+            f"{name} {expected}, got {row}" for name, expected, row in rows if expected != row
+        ]:
+            raise ValueError(
+                f"vocabulary: expected in {path} the rows of config.json: {'; '.join(wrong)}."
+            )
+
 
 class Vocabulary(NamedTuple):
     """The tokens of a side by this project's ids.
@@ -49,6 +66,36 @@ class Vocabulary(NamedTuple):
     rows: np.ndarray  # int (V,): the row of each id in the family's tables
     silent: np.ndarray  # bool (V,): tokens that the family never predicts or has no row for
     texts: frozenset[str]  # the family's pieces that stand for text, special tokens included
+
+    @classmethod
+    def remapped(
+        cls,
+        pieces: Mapping[str, int],
+        rows: int,
+        special: SpecialRows,
+        added: Iterable[str] = (),
+        never_predicted: Collection[int] = (),
+    ) -> Self:
+        """Return a family's vocabulary in the order of this project's ids.
+
+        `rows` is the number of rows of its tables. Only the SentencePiece model has the pieces
+        `added`. No translation has the start token and the rows `never_predicted`.
+        """
+        names = _checked_names(pieces, rows, special)
+        first_rows = [special.pad, special.start, special.end, special.unknown]
+        moved = {special.pad, special.end, special.unknown}
+        moved |= {special.start} if special.dedicated_start else set()
+        family_rows = [*first_rows, *(row for row in range(rows) if row not in moved)]
+        texts = [names.get(row, f"<row {row}>") for row in family_rows]
+        if not special.dedicated_start:
+            texts[START_ID] = unused_name("s", pieces)
+        extra_texts = sorted(added)
+        all_rows = np.array([*family_rows, *[special.unknown] * len(extra_texts)])
+        silent = np.isin(all_rows, list(never_predicted))
+        silent[len(texts) :] = True
+        silent[START_ID] |= not special.dedicated_start
+        named = frozenset(piece for piece, row in pieces.items() if row not in never_predicted)
+        return cls((*texts, *extra_texts), all_rows, silent, named)
 
     def take(self, table: np.ndarray) -> np.ndarray:
         """Return the rows (V, ...) of a family's table (rows, ...); rows that it lacks are 0."""
@@ -64,6 +111,35 @@ class Vocabulary(NamedTuple):
         """Return the id of a row, other than the start token, which may share it."""
         return int(np.flatnonzero(self.rows == row)[-1])
 
+    def sentencepiece_model(self, proto: ModelProto, tags: Sequence[str] = ()) -> bytes:
+        """Return a SentencePiece model that segments like `proto` and has this vocabulary's ids.
+
+        Scores, types and the normalization stay. Tokens that `proto` lacks are decoded if they are
+        text, but texts are only segmented into those of characters that `proto` lacks: a family
+        looks up such characters in its vocabulary, too. Pieces that the vocabulary lacks become
+        unknown, or are segmented further.
+
+        Tags are tokens that become one piece each where a text has them after a blank or at its
+        start. They need a model of type "unigram".
+        """
+        if tags and proto.trainer_spec.model_type != UNIGRAM:
+            raise ValueError(
+                "tokenizer: expected a model of type unigram for a vocabulary with language "
+                f"tokens, such as {tags[0]}, got type {TYPES[proto.trainer_spec.model_type]}."
+            )
+        # The self tests are left out: they have the family's ids.
+        converted = ModelProto(
+            trainer_spec=proto.trainer_spec,
+            normalizer_spec=proto.normalizer_spec,
+            denormalizer_spec=proto.denormalizer_spec,
+        )
+        converted.pieces.extend(_pieces(proto, self, _tag_pieces(proto, tags)))
+        trainer = converted.trainer_spec
+        trainer.vocab_size = len(self.pieces)
+        name_special_pieces(trainer, self.pieces)
+        trainer.control_symbols[:] = tags  # in the family's spelling, for exports
+        return bytes(converted.SerializeToString())
+
 
 # The tokens of a side, and a SentencePiece model with their ids.
 Side: TypeAlias = tuple[Vocabulary, bytes]
@@ -72,51 +148,6 @@ Side: TypeAlias = tuple[Vocabulary, bytes]
 def first_rows(pieces: Sequence[str]) -> dict[str, int]:
     """Return the row of each piece, the first one if there are several."""
     return {piece: row for row, piece in reversed([*enumerate(pieces)])}
-
-
-def special_rows(pieces: Mapping[str, int]) -> SpecialRows:
-    """Return the rows of the special tokens. The start token has the row of padding."""
-    pad = pieces[PAD_PIECE]
-    return SpecialRows(pad, start=pad, end=pieces[END_PIECE], unknown=pieces[UNKNOWN_PIECE])
-
-
-def check_special_rows(special: SpecialRows, pad: int, end: int, path: Path) -> None:
-    """Refuse a vocabulary whose padding and end tokens have other rows than in config.json."""
-    rows = ((PAD_PIECE, pad, special.pad), (END_PIECE, end, special.end))
-    if wrong := [
-        f"{name} {expected}, got {row}" for name, expected, row in rows if expected != row
-    ]:
-        raise ValueError(
-            f"vocabulary: expected in {path} the rows of config.json: {'; '.join(wrong)}."
-        )
-
-
-def remap_vocabulary(
-    pieces: Mapping[str, int],
-    rows: int,
-    special: SpecialRows,
-    added: Iterable[str] = (),
-    never_predicted: Collection[int] = (),
-) -> Vocabulary:
-    """Return a family's vocabulary in the order of this project's ids.
-
-    `rows` is the number of rows of its tables. Only the SentencePiece model has the pieces `added`.
-    No translation has the start token and the rows `never_predicted`.
-    """
-    names = _checked_names(pieces, rows, special)
-    first_rows = [special.pad, special.start, special.end, special.unknown]
-    moved = first_rows if special.dedicated_start else (special.pad, special.end, special.unknown)
-    family_rows = [*first_rows, *(row for row in range(rows) if row not in moved)]
-    texts = [names.get(row, f"<row {row}>") for row in family_rows]
-    if not special.dedicated_start:
-        texts[START_ID] = unused_name("s", pieces)
-    extra_texts = sorted(added)
-    all_rows = np.array([*family_rows, *[special.unknown] * len(extra_texts)])
-    silent = np.isin(all_rows, list(never_predicted))
-    silent[len(texts) :] = True
-    silent[START_ID] |= not special.dedicated_start
-    named = frozenset(piece for piece, row in pieces.items() if row not in never_predicted)
-    return Vocabulary((*texts, *extra_texts), all_rows, silent, named)
 
 
 def _checked_names(pieces: Mapping[str, int], rows: int, special: SpecialRows) -> dict[int, str]:
@@ -194,40 +225,6 @@ def tags_of(pieces: Iterable[str], proto: ModelProto) -> list[str]:
     """Return the language tokens of a vocabulary that a SentencePiece model lacks."""
     texts = set(text_pieces(proto))
     return [piece for piece in pieces if is_tag(piece) and piece not in texts]
-
-
-def sentencepiece_model(
-    proto: ModelProto, vocabulary: Vocabulary, tags: Sequence[str] = ()
-) -> bytes:
-    """Return a SentencePiece model that segments like `proto` and has the ids of a vocabulary.
-
-    Scores, types and the normalization stay. Tokens that `proto` lacks are decoded if they are
-    text, but texts are only segmented into those of characters that `proto` lacks: a family looks
-    up such characters in its vocabulary, too. Pieces that the vocabulary lacks become unknown, or
-    are segmented further.
-
-    Tags are tokens that become one piece each where a text has them after a blank or at its start.
-    They need a model of type "unigram".
-    """
-    if tags and proto.trainer_spec.model_type != UNIGRAM:
-        raise ValueError(
-            "tokenizer: expected a model of type unigram for a vocabulary with language tokens, "
-            f"such as {tags[0]}, got type {TYPES[proto.trainer_spec.model_type]}."
-        )
-    # The self tests are left out: they have the family's ids.
-    converted = ModelProto(
-        trainer_spec=proto.trainer_spec,
-        normalizer_spec=proto.normalizer_spec,
-        denormalizer_spec=proto.denormalizer_spec,
-    )
-    converted.pieces.extend(_pieces(proto, vocabulary, _tag_pieces(proto, tags)))
-    trainer = converted.trainer_spec
-    trainer.vocab_size = len(vocabulary.pieces)
-    for name, token in (("pad", PAD_ID), ("bos", START_ID), ("eos", END_ID), ("unk", UNKNOWN_ID)):
-        setattr(trainer, f"{name}_id", token)
-        setattr(trainer, f"{name}_piece", vocabulary.pieces[token])
-    trainer.control_symbols[:] = tags  # in the family's spelling, for exports
-    return bytes(converted.SerializeToString())
 
 
 def _tag_pieces(proto: ModelProto, tags: Sequence[str]) -> dict[str, str]:

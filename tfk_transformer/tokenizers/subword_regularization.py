@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from tfk_transformer.tokenizers.token_vocabulary import WORD_MARK
+
 if TYPE_CHECKING:
     import sentencepiece
 
 NBEST_SIZE = 64  # segmentations of a word to draw from, the most probable ones; l in the paper
-WORD_MARK = "\u2581"
 CACHED_WORDS = 2**18
 
 

@@ -9,16 +9,20 @@ import itertools
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING
 
 import sentencepiece
 
 from tfk_transformer.config.words import shorten
 from tfk_transformer.constants import END_ID, PAD_ID, START_ID, UNKNOWN_ID
 
+if TYPE_CHECKING:
+    from sentencepiece.sentencepiece_model_pb2 import TrainerSpec
+
 CHARACTERS, WORDS, LONGEST = "characters", "words", "longest"
 SPECIAL = ("<pad>", "<s>", "</s>", "<unk>")  # pieces by id
 UNKNOWN_TEXT = "\u2047"  # of an unknown token in a text; SentencePiece adds a blank on both sides
-WORD_MARK = "\u2581"
+WORD_MARK = "\u2581"  # of SentencePiece, at the start of a word
 CHECKED_TEXTS = 100_000  # of a training set
 
 
@@ -98,13 +102,18 @@ def token_model(tokens: Sequence[str], rule: str, special: Sequence[str] = SPECI
     trainer.model_type = TrainerSpec.WORD if is_words else TrainerSpec.CHAR
     trainer.vocab_size = len(model.pieces)
     trainer.unk_surface = f" {UNKNOWN_TEXT}" if is_words else UNKNOWN_TEXT
-    for name, id_ in (("pad", PAD_ID), ("bos", START_ID), ("eos", END_ID), ("unk", UNKNOWN_ID)):
-        setattr(trainer, f"{name}_id", id_)
-        setattr(trainer, f"{name}_piece", special[id_])
+    name_special_pieces(trainer, special)
     normalizer = model.normalizer_spec
     normalizer.name = "identity"
     normalizer.add_dummy_prefix = normalizer.remove_extra_whitespaces = is_words
     return bytes(model.SerializeToString())
+
+
+def name_special_pieces(trainer: "TrainerSpec", pieces: Sequence[str]) -> None:
+    """State the special tokens, which are the first pieces, in the specification of a model."""
+    for id_, name in ((PAD_ID, "pad"), (START_ID, "bos"), (END_ID, "eos"), (UNKNOWN_ID, "unk")):
+        setattr(trainer, f"{name}_id", id_)
+        setattr(trainer, f"{name}_piece", pieces[id_])
 
 
 def _check_tokens(tokens: Sequence[str], rule: str, special: Sequence[str]) -> None:

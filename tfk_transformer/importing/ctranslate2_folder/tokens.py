@@ -22,8 +22,6 @@ from tfk_transformer.importing.vocabulary import (
     check_vocab,
     first_rows,
     read_sentencepiece,
-    remap_vocabulary,
-    sentencepiece_model,
     tags_of,
     text_pieces,
     unused_name,
@@ -231,7 +229,7 @@ def read_sides(
     start = None if start_token is None else pieces.get(start_token, pieces[config.unk_token])
     special, extra = _special_rows(config, pieces, protos[1], rows[1], start, never_predicted)
     added = set(text_pieces(protos[0])) - set(source_tokens)
-    target = remap_vocabulary(
+    target = Vocabulary.remapped(
         {**pieces, **extra},
         rows[1] + len(extra),
         special,
@@ -244,11 +242,11 @@ def read_sides(
         start = pieces.get(str(config.bos_token)) if special.dedicated_start else None
         # A source is never predicted.
         special, extra = _special_rows(config, pieces, protos[0], rows[0], start, range(rows[0]))
-        source = remap_vocabulary({**pieces, **extra}, rows[0] + len(extra), special, added)
+        source = Vocabulary.remapped({**pieces, **extra}, rows[0] + len(extra), special, added)
     tags = tags_of(source.pieces, protos[0])
     return (
-        (source, sentencepiece_model(protos[0], source, tags)),
-        (target, sentencepiece_model(protos[1], target)),
+        (source, source.sentencepiece_model(protos[0], tags)),
+        (target, target.sentencepiece_model(protos[1])),
     )
 
 

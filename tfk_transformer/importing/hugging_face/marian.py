@@ -17,12 +17,9 @@ from tfk_transformer.importing.vocabulary import (
     UNKNOWN_PIECE,
     Side,
     SpecialRows,
-    check_special_rows,
+    Vocabulary,
     is_tag,
     read_sentencepiece,
-    remap_vocabulary,
-    sentencepiece_model,
-    special_rows,
     tags_of,
     text_pieces,
 )
@@ -140,23 +137,25 @@ def _read_sides(folder: Path, hf_config: MarianConfig) -> tuple[Side, Side]:
     starts = (piece for piece, row in target_pieces.items() if row == start_row)
     start = next((piece for piece in starts if piece not in used and not is_tag(piece)), None)
     special = _special(target_pieces, start)._replace(start=start_row)
-    check_special_rows(special, hf_config.pad_token_id, hf_config.eos_token_id, folder / names[1])
-    source = remap_vocabulary(
+    special.check(hf_config.pad_token_id, hf_config.eos_token_id, folder / names[1])
+    source = Vocabulary.remapped(
         source_pieces,
         hf_config.vocab_size,
         special if shared else _special(source_pieces, start),
         added=source_texts - set(source_pieces),
     )
-    target = source if shared else remap_vocabulary(target_pieces, hf_config.target_rows, special)
+    target = (
+        source if shared else Vocabulary.remapped(target_pieces, hf_config.target_rows, special)
+    )
     tags = tags_of(source_pieces, source_model)
     return (
-        (source, sentencepiece_model(source_model, source, tags)),
-        (target, sentencepiece_model(target_model, target)),
+        (source, source.sentencepiece_model(source_model, tags)),
+        (target, target.sentencepiece_model(target_model)),
     )
 
 
 def _special(pieces: Mapping[str, int], start: str | None) -> SpecialRows:
-    special = special_rows(pieces)
+    special = SpecialRows.of(pieces)
     if start is None or start not in pieces:
         return special
     return special._replace(start=pieces[start], dedicated_start=True)

@@ -25,11 +25,9 @@ from tfk_transformer.importing.vocabulary import (
     END_PIECE,
     PAD_PIECE,
     UNKNOWN_PIECE,
-    check_special_rows,
+    SpecialRows,
+    Vocabulary,
     read_sentencepiece,
-    remap_vocabulary,
-    sentencepiece_model,
-    special_rows,
     text_pieces,
 )
 from tfk_transformer.text.languages import Languages
@@ -206,12 +204,12 @@ def _import_pair(
         if language is not None
     }
     rows["end"] = pieces[END_PIECE]
-    special = special_rows(pieces)._replace(start=rows[start[-1]])
-    check_special_rows(special, hf_config.pad_token_id, hf_config.eos_token_id, folder)
+    special = SpecialRows.of(pieces)._replace(start=rows[start[-1]])
+    special.check(hf_config.pad_token_id, hf_config.eos_token_id, folder)
     added = set(text_pieces(model)) - set(pieces)
     never = {special.pad, *language_rows.values()}
-    vocabulary = remap_vocabulary(pieces, hf_config.vocab_size, special, added, never)
-    side = (vocabulary, sentencepiece_model(model, vocabulary))
+    vocabulary = Vocabulary.remapped(pieces, hf_config.vocab_size, special, added, never)
+    side = (vocabulary, vocabulary.sentencepiece_model(model))
     # Added tokens have positions, too.
     additions = max(len(prefix) + len(suffix), len(start) - 1)
     config = hf_config.to_transformer_config(

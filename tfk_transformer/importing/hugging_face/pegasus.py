@@ -16,12 +16,9 @@ from tfk_transformer.importing.vocabulary import (
     END_PIECE,
     PAD_PIECE,
     UNKNOWN_PIECE,
+    SpecialRows,
     Vocabulary,
-    check_special_rows,
     read_sentencepiece,
-    remap_vocabulary,
-    sentencepiece_model,
-    special_rows,
 )
 from tfk_transformer.text.languages import Languages
 
@@ -57,7 +54,7 @@ def read_pegasus(folder: Path, values: Mapping[str, Any], _: Languages) -> Impor
     model_folder.check_model_files(folder, [SENTENCEPIECE_FILE])
     proto = read_sentencepiece(folder / SENTENCEPIECE_FILE)
     vocabulary = _vocabulary(proto, hf_config, folder)
-    side = (vocabulary, sentencepiece_model(proto, vocabulary))
+    side = (vocabulary, vocabulary.sentencepiece_model(proto))
     config = hf_config.to_transformer_config(vocabulary, vocabulary)
     never = [[hf_config.pad_token_id]]
     return bart.import_folder(folder, values, hf_config, config, side, side, FAMILY, never)
@@ -85,6 +82,6 @@ def _vocabulary(proto: ModelProto, hf_config: PegasusConfig, folder: Path) -> Vo
             f"{folder / SENTENCEPIECE_FILE}, got {', '.join(names[:3])}."
         )
     rows = {name: index if index < 2 else index + offset for index, name in enumerate(names)}
-    special = special_rows(rows)
-    check_special_rows(special, hf_config.pad_token_id, hf_config.eos_token_id, folder)
-    return remap_vocabulary(rows, hf_config.vocab_size, special)
+    special = SpecialRows.of(rows)
+    special.check(hf_config.pad_token_id, hf_config.eos_token_id, folder)
+    return Vocabulary.remapped(rows, hf_config.vocab_size, special)

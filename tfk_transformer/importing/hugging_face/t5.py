@@ -29,8 +29,6 @@ from tfk_transformer.importing.vocabulary import (
     Piece,
     SpecialRows,
     Vocabulary,
-    remap_vocabulary,
-    sentencepiece_model,
     text_pieces,
 )
 from tfk_transformer.importing.weights import (
@@ -164,7 +162,7 @@ def read_t5(folder: Path, values: Mapping[str, Any], languages: Languages) -> Im
     pieces, proto, added = read_t5_tokens(folder, values)
     vocabulary = _vocabulary(pieces, proto, hf_config)
     can_add = proto.trainer_spec.model_type == UNIGRAM
-    model = sentencepiece_model(proto, vocabulary, added if can_add else ())
+    model = vocabulary.sentencepiece_model(proto, added if can_add else ())
     file = model_folder.open_arrays(folder)
     # transformers ties the projection to the embedding table, unless a file has both and they
     # differ.
@@ -201,7 +199,7 @@ def _vocabulary(pieces: Mapping[str, int], proto: ModelProto, hf_config: T5Confi
         hf_config.pad_token_id, hf_config.start_row, hf_config.eos_token_id, unknown
     )
     added = set(text_pieces(proto)) - set(pieces)
-    return remap_vocabulary(pieces, hf_config.vocab_size, special, added)
+    return Vocabulary.remapped(pieces, hf_config.vocab_size, special, added)
 
 
 def _length(

@@ -17,12 +17,7 @@ from sentencepiece.sentencepiece_model_pb2 import ModelProto, NormalizerSpec, Tr
 from tfk_transformer.config.small_files import MAX_VOCABULARY_BYTES, one_line_error
 from tfk_transformer.config.words import shorten
 from tfk_transformer.importing.hugging_face import model_folder
-from tfk_transformer.importing.vocabulary import (
-    MAX_ROWS,
-    WORD_MARK,
-    Piece,
-    parse_sentencepiece,
-)
+from tfk_transformer.importing.vocabulary import MAX_ROWS, WORD_MARK, Piece, parse_sentencepiece
 
 TOKENIZER_JSON = "tokenizer.json"
 MAX_STEPS = 2**27  # of segmenting all pieces, the squares of their lengths; NLLB takes 2**24

@@ -25,8 +25,6 @@ from tfk_transformer.importing.vocabulary import (
     Vocabulary,
     check_vocab,
     read_sentencepiece,
-    remap_vocabulary,
-    sentencepiece_model,
 )
 from tfk_transformer.importing.weights import STACKS, Array, layer_arrays, read_arrays, table_arrays
 from tfk_transformer.pipelines.weights import check_sizes
@@ -114,13 +112,13 @@ def read_side(path: Path, rows: int) -> Side:
     controls = {row for row, piece in enumerate(proto.pieces) if piece.type == Piece.CONTROL}
     # Padding and the start token have no row in Marian. Here they share a row of zeros after the
     # last one.
-    vocabulary = remap_vocabulary(
+    vocabulary = Vocabulary.remapped(
         {piece.piece: row for row, piece in enumerate(proto.pieces)},
         rows + 1,
         SpecialRows(pad=rows, start=rows, end=end, unknown=unknown),
         never_predicted={rows, *controls} - {end},
     )
-    return vocabulary, sentencepiece_model(proto, vocabulary)
+    return vocabulary, vocabulary.sentencepiece_model(proto)
 
 
 def _read_weights(

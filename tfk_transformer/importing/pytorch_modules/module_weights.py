@@ -30,8 +30,6 @@ from tfk_transformer.importing.vocabulary import (
     check_vocab,
     first_rows,
     read_sentencepiece,
-    remap_vocabulary,
-    sentencepiece_model,
 )
 from tfk_transformer.models.transformer import Transformer
 
@@ -131,8 +129,8 @@ def read_module(
     return Imported(
         config,
         weights,
-        sentencepiece_model(source, vocabularies[0]),
-        sentencepiece_model(target, vocabularies[1]),
+        vocabularies[0].sentencepiece_model(source),
+        vocabularies[1].sentencepiece_model(target),
         family=f"PyTorch, layout {layout}",
         search={"max_length_factor": FREE_LENGTH},
         notes=(
@@ -262,7 +260,9 @@ def _vocabularies(
         unknown = ids.get("unknown", count)
         total = max(count, unknown + 1)
         special = SpecialRows(ids["pad"], ids["start"], ids["end"], unknown, dedicated_start=True)
-        return remap_vocabulary(rows_of_pieces, total, special, never_predicted=range(count, total))
+        return Vocabulary.remapped(
+            rows_of_pieces, total, special, never_predicted=range(count, total)
+        )
 
     source, target = map(remapped, rows, pieces)
     return source, target
