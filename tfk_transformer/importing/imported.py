@@ -70,11 +70,7 @@ def check_languages(
 
 def check_no_languages(languages: Languages, family: str) -> None:
     """Refuse languages for a family whose models translate between two languages only."""
-    if passed := [
-        f"{name}_language {language!r}"
-        for name, language in languages._asdict().items()
-        if language is not None
-    ]:
+    if passed := [f"{side}_language {code!r}" for side, code in languages.known().items()]:
         raise ValueError(
             f"languages: expected none for a folder of {family}, whose models have one source "
             f"language, got {', '.join(passed)}; "

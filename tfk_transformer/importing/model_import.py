@@ -120,7 +120,7 @@ def import_model(
     files = [Path(name) for name in vocab]
     if layout is not None:
         imported = read_module(path, layout, files, tokens, special_ids, options or {})
-        origin = {"name": path.name, "license": None}
+        origin: dict[str, Any] = {"name": path.name, "license": None}
     elif special_ids or options:
         raise ValueError(
             "layout: expected the layout of a PyTorch module with special_ids or options, got None."
@@ -133,11 +133,7 @@ def import_model(
     if source_text_prefix is not None:
         imported = with_text_prefix(imported, source_text_prefix)
         origin |= {"source_text_prefix": source_text_prefix}
-    selected: dict[str, Any] = {
-        f"{side}_language": language
-        for side, language in imported.languages._asdict().items()
-        if language is not None
-    }
+    origin |= {f"{side}_language": code for side, code in imported.languages.known().items()}
     if path != Path(model):
         # The hub's cache names a folder by its commit.
         origin |= {"name": str(model), "revision": path.name}
@@ -155,26 +151,20 @@ def import_model(
     if keep_texts is not None:
         parts, trimming = trim_parts(parts, keep_texts, vocab_size=vocab_size)
         imported = imported._replace(arrays={})  # to save memory
-        selected[TRIMMING] = trimming
+        origin[TRIMMING] = trimming
     return Translator(
         Transformer.from_weights(parts.arrays, parts.config),
         parts.source_tokenizer,
         parts.target_tokenizer,
         probes,
-        {
-            "family": imported.family,
-            **origin,
-            **selected,
-            "search": search,
-            "notes": notes,
-        },
+        {"family": imported.family, **origin, "search": search, "notes": notes},
         search=search,
     )
 
 
 def _read_model(
     path: Path, vocab: Sequence[Path], languages: Languages, tokens: str | None
-) -> tuple[Imported, dict[str, str | None]]:
+) -> tuple[Imported, dict[str, Any]]:
     """Return the model at a path, its name and its license."""
     is_package = path.suffix == model_paths.ARGOS_SUFFIX
     is_ctranslate2 = is_package or model_paths.is_ctranslate2_folder(path)

@@ -49,6 +49,10 @@ class Languages(NamedTuple):
     source: str | None = None
     target: str | None = None
 
+    def known(self) -> dict[str, str]:
+        """Return the known languages by side, "source" or "target"."""
+        return {side: code for side, code in self._asdict().items() if code is not None}
+
     @classmethod
     def of(cls, config: Mapping[str, Any]) -> Self:
         """Return the languages in the configuration of a model."""

@@ -198,11 +198,7 @@ def _import_pair(
     pieces, language_rows, model = tokens
     prefix, suffix, start = LAYOUTS.get(family, Layout())
     check_languages(languages, language_rows, family, {*prefix, *suffix, *start})
-    rows = {
-        side: language_rows[language]
-        for side, language in languages._asdict().items()
-        if language is not None
-    }
+    rows = {side: language_rows[language] for side, language in languages.known().items()}
     rows["end"] = pieces[END_PIECE]
     special = SpecialRows.of(pieces)._replace(start=rows[start[-1]])
     special.check(hf_config.pad_token_id, hf_config.eos_token_id, folder)
