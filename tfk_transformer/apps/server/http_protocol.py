@@ -4,8 +4,10 @@ The other modules use no names of uvicorn's protocol; a test checks that uvicorn
 """
 
 import asyncio
+import functools
 import math
 from collections.abc import Sized
+from types import SimpleNamespace
 from typing import Any
 
 import httptools
@@ -33,27 +35,6 @@ class _PipelineFlow(FlowControl):
     def resume_reading(self) -> None:
         if not self._waiting:
             super().resume_reading()
-
-
-class _LingeringTransport(asyncio.Transport):
-    """A connection that is closed some time after an answer.
-
-    Until then the protocol discards what the client sends: a reset would lose the answer.
-    """
-
-    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
-        super().__init__()
-        self._transport = transport
-        self._loop = loop
-
-    def write(self, data: bytes | bytearray | memoryview) -> None:
-        self._transport.write(data)
-
-    def is_closing(self) -> bool:
-        return self._transport.is_closing()
-
-    def close(self) -> None:
-        self._loop.call_later(LINGER, self._transport.close)
 
 
 class LimitedProtocol(HttpToolsProtocol):
@@ -225,7 +206,11 @@ class LimitedProtocol(HttpToolsProtocol):
             self.scope |= {"method": "", "path": "*"}  # type: ignore[typeddict-item]
         self.cycle.scope["refusal"] = refusal  # type: ignore[typeddict-unknown-key]
         self.cycle.keep_alive = False
-        self.cycle.transport = _LingeringTransport(self.transport, self.loop)
+        # The connection is closed some time after the answer. Until then, what the client sends is
+        # discarded: a reset would lose the answer.
+        close = functools.partial(self.loop.call_later, LINGER, self.transport.close)
+        methods = {"write": self.transport.write, "is_closing": self.transport.is_closing}
+        self.cycle.transport = SimpleNamespace(**methods, close=close)  # type: ignore[assignment]
         if in_body:  # the application is waiting for the body, or will
             self.cycle.more_body = False
             self.cycle.message_event.set()

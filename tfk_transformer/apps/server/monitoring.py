@@ -61,22 +61,6 @@ class ServerState:
         ).set_function(lambda: self.in_flight)
 
 
-class _JsonLines(logging.Formatter):
-    """Formats a record as one line of JSON, without error messages, which may contain texts."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        created = datetime.datetime.fromtimestamp(record.created, datetime.UTC)
-        values = {
-            "time": created.isoformat(timespec="milliseconds"),
-            "level": record.levelname.lower(),
-            "event": record.getMessage(),
-            **getattr(record, "values", {}),
-        }
-        if record.exc_info and record.exc_info[1] is not None:
-            values |= error_fields(record.exc_info[1])
-        return json.dumps(values)
-
-
 def error_fields(error: BaseException) -> dict[str, object]:
     """Return the type of an exception and its last stack frames."""
     frames = traceback.extract_tb(error.__traceback__)[-8:]
@@ -93,10 +77,22 @@ class LogHandler(logging.Handler):
 
     def __init__(self, lose: Callable[[], None]) -> None:
         super().__init__()
-        self.setFormatter(_JsonLines())
         self._lose = lose
         self._waiting: deque[bytes] = deque()
         self._output = sys.stdout.fileno() if sys.stdout else -1
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return a record as one line of JSON, without error messages, which may contain texts."""
+        created = datetime.datetime.fromtimestamp(record.created, datetime.UTC)
+        values = {
+            "time": created.isoformat(timespec="milliseconds"),
+            "level": record.levelname.lower(),
+            "event": record.getMessage(),
+            **getattr(record, "values", {}),
+        }
+        if record.exc_info and record.exc_info[1] is not None:
+            values |= error_fields(record.exc_info[1])
+        return json.dumps(values)
 
     def emit(self, record: logging.LogRecord) -> None:
         """Write a line, or keep it, or lose it."""
