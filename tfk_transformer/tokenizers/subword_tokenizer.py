@@ -32,8 +32,6 @@ MAX_TRAINING_BYTES = 4192  # of a text; the default of SentencePiece
 # A model of a million pieces has 20 MB, and one of 256,000 has 5 MB.
 MAX_SENTENCEPIECE_BYTES = 3 * 2**23
 MAX_LINE_FEEDS = 2**22  # a piece has two bytes of this value, the tags of its fields, or a few more
-# Below this, normalization rules map characters that have no compatibility decomposition.
-FIRST_IDEOGRAPH = 0x3000
 UNASSIGNED = ("Cn", "Co", "Cs")
 # Rules of normalization that change nothing: the bytes of a trie, which are its root and zeros, so
 # that no character is found in it, and the replacements of characters.
@@ -70,18 +68,13 @@ class RepresentedCharacters(Container[str]):
         """Return the represented characters in the order of their code points."""
         pieces = map(self._processor.id_to_piece, range(self._processor.vocab_size()))
         in_pieces = set(itertools.chain.from_iterable(pieces))
-
-        def may_be_represented(character: str) -> bool:
-            if character in in_pieces:
-                return True
-            if unicodedata.category(character) in UNASSIGNED:
-                return False
-            # A tokenizer may replace it by characters of its pieces.
-            normalized = unicodedata.normalize("NFKC", character)
-            return ord(character) < FIRST_IDEOGRAPH or set(normalized.casefold()) <= in_pieces
-
-        candidates = filter(may_be_represented, map(chr, range(0x20, 0x110000)))
-        return "".join(character for character in candidates if character in self)
+        characters = [
+            character
+            for character in map(chr, range(0x20, 0x110000))
+            if character in in_pieces or unicodedata.category(character) not in UNASSIGNED
+        ]
+        rows = zip(characters, self._processor.encode(characters), strict=True)
+        return "".join(character for character, ids in rows if UNKNOWN_ID not in ids)
 
 
 def load_sentencepiece(model: bytes) -> sentencepiece.SentencePieceProcessor:
