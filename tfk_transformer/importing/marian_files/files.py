@@ -5,7 +5,6 @@ has a version, the number of arrays, four sizes for each array (of its name, typ
 the names, the shapes, and the number of bytes before the data.
 """
 
-import contextlib
 import math
 from collections.abc import Iterator
 from pathlib import Path
@@ -57,27 +56,23 @@ MARIAN_ACTIVATIONS: dict[str, Any] = {"relu": "relu", "swish": "silu", "gelu": "
 TABLE = "Wemb"  # part of the names of tables, the only quantized arrays that are not transposed
 
 
-@contextlib.contextmanager
-def open_file(path: Path) -> Iterator[Arrays]:
-    """Open a file. Shapes are read on opening, and arrays one by one."""
+def open_file(path: Path) -> Arrays:
+    """Open a file. The arrays of an archive are all read, and those of a .bin file one by one."""
     if path.suffix != NPZ:
-        yield open_binary(path)
-        return
-    with contextlib.ExitStack() as stack:
-        with one_line_error(_does_not_load(path)):
-            archive = stack.enter_context(array_files.open_archive(path))
-            headers = array_files.npz_headers(archive)
+        return open_binary(path)
+    with one_line_error(_does_not_load(path)), array_files.open_archive(path) as archive:
+        names = array_files.npz_headers(archive)  # which checks the sizes
+        arrays = {name: array_files.read_npz(archive, name) for name in names}
 
-        def read(name: str) -> np.ndarray:
-            dtype = str(headers[name].dtype)
-            if name == OPTIONS and dtype not in ("int8", "uint8"):  # Marian's, and of scripts
-                raise load_error(path, f"expected bytes as '{OPTIONS}', got {shorten(dtype)}")
-            if name != OPTIONS:
-                check_float(path, name, dtype)
-            with one_line_error(_does_not_load(path)):
-                return array_files.read_npz(archive, name).astype("float32")
+    def read(name: str) -> np.ndarray:
+        dtype = str(arrays[name].dtype)
+        if name == OPTIONS and dtype not in ("int8", "uint8"):  # Marian's, and of scripts
+            raise load_error(path, f"expected bytes as '{OPTIONS}', got {shorten(dtype)}")
+        if name != OPTIONS:
+            check_float(path, name, dtype)
+        return arrays[name].astype("float32", copy=False)
 
-        yield Arrays(path, {name: header.shape for name, header in headers.items()}, read)
+    return Arrays(path, {name: array.shape for name, array in arrays.items()}, read)
 
 
 def open_binary(path: Path) -> Arrays:

@@ -79,18 +79,18 @@ def read_marian_model(path: Path, models: Sequence[Path], languages: Languages) 
     )
     check_vocab(models, (1, 2), f", in addition to {path}")
     check_no_pointers([path, *models])
-    with open_file(path) as file:
-        options = read_options(file)
-        source_rows, target_rows = options.dim_vocabs
-        source, source_model = read_side(models[0], source_rows)
-        target, target_model = read_side(models[-1], target_rows)
-        if options.tie_embeddings == "all" and source_model != target_model:
-            raise ValueError(
-                "vocab: expected one SentencePiece model, since source and target share the "
-                f"tables of {path}, got two that differ."
-            )
-        config = options.to_transformer_config(source, target)
-        arrays = _read_weights(file, options, config, source, target)
+    file = open_file(path)
+    options = read_options(file)
+    source_rows, target_rows = options.dim_vocabs
+    source, source_model = read_side(models[0], source_rows)
+    target, target_model = read_side(models[-1], target_rows)
+    if options.tie_embeddings == "all" and source_model != target_model:
+        raise ValueError(
+            "vocab: expected one SentencePiece model, since source and target share the tables of "
+            f"{path}, got two that differ."
+        )
+    config = options.to_transformer_config(source, target)
+    arrays = _read_weights(file, options, config, source, target)
     stated = model_languages(path)
     if any(stated):
         stated = Languages(languages.source or stated.source, languages.target or stated.target)
