@@ -59,10 +59,8 @@ def compare_with_library(
             path = stack.enter_context(argos.unpacked(path))
         examples = read_examples(path if path.is_dir() else path.parent)
         # With the imported settings, but without drawing tokens.
-        drawing = translator.search_settings.temperature > 0
-        settings: Values = {"temperature": 0.0} if drawing else {}
         sources = _short_texts(translator, examples)
-        ours = translator.translate(sources, split_sentences=False, **settings)
+        ours = translator.translate(sources, split_sentences=False, temperature=0.0)
         library: str | None = (
             CTRANSLATE2 if model_paths.is_ctranslate2_folder(path) else TRANSFORMERS
         )
@@ -126,7 +124,7 @@ def _transformers_request(
     path: Path, translator: Translator, texts: Sequence[str], _: Sequence[Path]
 ) -> Values:
     family = str(translator.origin["family"])
-    source, target = _languages(translator)
+    source, target = Languages.of(translator.origin)  # in the family's codes
     languages = {"src_lang": source, "tgt_lang": target}
     setting = None
     if family == SMALL100:
@@ -150,12 +148,6 @@ def _transformers_request(
     }
 
 
-def _languages(translator: Translator) -> Languages:
-    """Return the selected languages of a model of several languages, in the family's codes."""
-    codes = (translator.origin.get(f"{side}_language") for side in Languages._fields)
-    return Languages(*(code if isinstance(code, str) else None for code in codes))
-
-
 def _with_prefix(translator: Translator, prefix: str, texts: Sequence[str]) -> list[str]:
     """Return texts after a prefix, so that their tokens are the model's own."""
     encode = translator.source_tokenizer.encode
@@ -175,9 +167,8 @@ def _ctranslate2_request(
     folders = list(dict.fromkeys((folder, path)))
     models, vocabularies, pieces = tokens.read_tokenizers(folders, vocab, rule, values)
     _, _, target_prefix = argos.read_package(path)
-    passed, _ = tokens.passed_tokens(
-        values, pieces[1], models[0], _languages(translator), target_prefix
-    )
+    selected = Languages.of(translator.origin)
+    passed, _ = tokens.passed_tokens(values, pieces[1], models[0], selected, target_prefix)
     if rule is None:
         model = models[0].SerializeToString()
         rows = SentencePieceProcessor(model_proto=model).encode(texts, out_type=str)
