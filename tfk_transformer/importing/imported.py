@@ -68,16 +68,6 @@ def check_languages(
         raise ValueError("; ".join(problems) + ".")
 
 
-def check_no_languages(languages: Languages, family: str) -> None:
-    """Refuse languages for a family whose models translate between two languages only."""
-    if passed := [f"{side}_language {code!r}" for side, code in languages.known().items()]:
-        raise ValueError(
-            f"languages: expected none for a folder of {family}, whose models have one source "
-            f"language, got {', '.join(passed)}; "
-            "a model for several target languages expects the language token in the text."
-        )
-
-
 def with_text_prefix(imported: Imported, prefix: str) -> Imported:
     """Return a model that puts the tokens of a text before every source.
 

@@ -20,7 +20,7 @@ from tfk_transformer.importing.hugging_face.model_folder import (
 from tfk_transformer.importing.hugging_face.multilingual import read_m2m100, read_mbart
 from tfk_transformer.importing.hugging_face.pegasus import read_pegasus
 from tfk_transformer.importing.hugging_face.t5 import read_t5
-from tfk_transformer.importing.imported import Imported, check_no_languages, with_text_prefix
+from tfk_transformer.importing.imported import Imported, with_text_prefix
 from tfk_transformer.importing.marian_files.model_file import read_marian_model
 from tfk_transformer.importing.model_paths import CONFIG
 from tfk_transformer.importing.pytorch_modules.module_weights import read_module
@@ -221,8 +221,14 @@ def _languages_of(imported: Imported, path: Path, name: str, passed: Languages) 
         return imported.languages
     tokenizer = SubwordTokenizer(imported.source_model)
     pieces = tokenizer.pieces_of(range(tokenizer.vocab_size))
-    if any(is_tag(piece.removeprefix(WORD_MARK)) for piece in pieces):
-        check_no_languages(passed, imported.family)
+    has_tags = any(is_tag(piece.removeprefix(WORD_MARK)) for piece in pieces)
+    if has_tags and (known := passed.known()):
+        got = ", ".join(f"{side}_language {code!r}" for side, code in known.items())
+        raise ValueError(
+            f"languages: expected none for a folder of {imported.family}, whose models have one "
+            f"source language, got {got}; a model for several target languages expects the "
+            "language token in the text."
+        )
     stated = read_optional_json(path / TOKENIZER_CONFIG)
     # A name such as "Helsinki-NLP/opus-mt-en-de".
     *_, source, target = ("", "", *name.partition("opus-mt-")[2].split("-"))

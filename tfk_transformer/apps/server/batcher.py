@@ -75,7 +75,8 @@ class Batcher:
         with self._condition:
             waiting, content = self.queued, "texts"
             if client and 2 * waiting >= self._settings.max_queue:  # it leaves room for others
-                waiting += self._queue.waiting_of(client)
+                own = (each for each in self._queue.requests if each.client == client)
+                waiting += sum(each.waiting for each in own)
                 content = "texts (a client's own count twice)"
             check_load(self._settings, request.cost, len(texts), waiting, content)
             self._queue.add(request)

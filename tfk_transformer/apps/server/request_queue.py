@@ -121,10 +121,6 @@ class RequestQueue:
         self._client_costs[request.client] += request.cost
         self.texts += request.waiting
 
-    def waiting_of(self, client: str) -> int:
-        """Return the number of texts of a client that wait."""
-        return sum(request.waiting for request in self.requests if request.client == client)
-
     def remove(self, request: QueuedRequest) -> None:
         """Remove a request, if it still waits."""
         if request not in self.requests:

@@ -122,30 +122,29 @@ def _decode_texts(name: str, content: bytes) -> list[str]:
     """Return the texts of a BYTES tensor. Each follows its length, in 4 bytes, low byte first."""
     texts: list[str] = []
     position = 0
+
+    def take(size: int, role: str) -> bytes:
+        nonlocal position
+        part = content[position : position + size]
+        position += size
+        if len(part) < size:
+            raise HTTPException(
+                400,
+                f"{name}: expected {size} bytes {role} {len(texts) + 1}, got {len(part)}; correct "
+                "the binary tensor.",
+            )
+        return part
+
     while position < len(content):
-        number = len(texts) + 1
-        begin = position + _LENGTH.size
-        if begin > len(content):
-            raise HTTPException(
-                400,
-                f"{name}: expected 4 bytes with the length of text {number}, got "
-                f"{len(content) - position}; correct the binary tensor.",
-            )
-        (length,) = _LENGTH.unpack_from(content, position)
-        position = begin + length
-        if position > len(content):
-            raise HTTPException(
-                400,
-                f"{name}: expected {length} bytes of text {number}, got {len(content) - begin}; "
-                "correct the binary tensor.",
-            )
+        (length,) = _LENGTH.unpack(take(_LENGTH.size, "with the length of text"))
+        text = take(length, "of text")
         try:
-            texts.append(content[begin:position].decode())
+            texts.append(text.decode())
         except UnicodeDecodeError as error:
             raise HTTPException(
                 400,
-                f"{name}: expected UTF-8, got the byte 0x{content[begin + error.start]:02x} in "
-                f"text {number}; encode the texts as UTF-8.",
+                f"{name}: expected UTF-8, got the byte 0x{text[error.start]:02x} in text "
+                f"{len(texts) + 1}; encode the texts as UTF-8.",
             ) from None
     return texts
 
