@@ -90,15 +90,13 @@ FOLDER_TYPES = {
     "saved_model.pb": "a SavedModel; import the model that it was exported from",
     f"*{NPZ}": "files of Marian; pass {path} and its SentencePiece models (vocab)",
     f"model*{BINARY}{GZIP}": "compressed files of Marian; run gunzip {folder}/*.gz",
-    "*.gguf": "weights for llama.cpp; import the model that they were converted from",
     "target.*/.zarray": (
         "a checkpoint of T5X; convert it with convert_t5x_checkpoint_to_pytorch.py of "
         "transformers, and pass the folder that it writes"
     ),
-    "*.index": TENSORFLOW_CHECKPOINT,
-    "*.pt": "a folder with {path}, {type}",
-    "*.zip": "a folder with {path}, {type}",
-    "*.onnx": "exported files; import the model that they were exported from",
+    **dict.fromkeys(
+        ("*.gguf", "*.index", "*.onnx", "*.pt", "*.zip"), "a folder with {path}, {type}"
+    ),
     "adapter_config.json": "an adapter; merge it into its base model, and save the result",
     "tf_model.h5": "weights of TensorFlow only; save the model with PyTorch",
     "flax_model.msgpack": "weights of Flax only; save the model with PyTorch",

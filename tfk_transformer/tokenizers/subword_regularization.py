@@ -5,14 +5,11 @@ import functools
 import itertools
 from array import array
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
+import sentencepiece
 
 from tfk_transformer.tokenizers.token_vocabulary import WORD_MARK
-
-if TYPE_CHECKING:
-    import sentencepiece
 
 NBEST_SIZE = 64  # segmentations of a word to draw from, the most probable ones; l in the paper
 CACHED_WORDS = 2**18
@@ -27,7 +24,7 @@ class SubwordSampler:
     process.
     """
 
-    def __init__(self, processor: "sentencepiece.SentencePieceProcessor", power: float):
+    def __init__(self, processor: sentencepiece.SentencePieceProcessor, power: float):
         self._processor = processor
         self._power = power
         self._log_probs = [processor.get_score(piece) for piece in range(processor.vocab_size())]
