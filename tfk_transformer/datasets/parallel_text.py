@@ -1,4 +1,4 @@
-"""The sources for `files:SOURCE,TARGET` and `folder:DIR:de-en`, text files, plain or .gz.
+"""The sources for `files:SOURCE,TARGET` and `folder:DIR:de-en`, text files, plain or compressed.
 
 Only the byte "\\n" ends a line: `str.splitlines` and Python's text mode also split at characters
 that occur within sentences (U+2028, form feed, a single carriage return), which would misalign all
