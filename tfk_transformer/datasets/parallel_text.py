@@ -101,7 +101,7 @@ def folder_source(spec: str, rest: str) -> ParallelText:
 
 
 def _split_files(folder: Path) -> dict[str, dict[str, Path]]:
-    """Return the files LANGUAGE.SPLIT.txt or LANGUAGE.SPLIT.txt.gz by language and split."""
+    """Return the files LANGUAGE.SPLIT.txt, plain, .gz or .zst, by language and split."""
     if not folder.is_dir():
         raise ValueError(
             f"folder {folder}: {'not a folder' if folder.exists() else 'not found'}; name a "
@@ -109,7 +109,7 @@ def _split_files(folder: Path) -> dict[str, dict[str, Path]]:
         )
     files: dict[str, dict[str, Path]] = {}
     for path in sorted(folder.iterdir()):
-        match = re.fullmatch(r"([^.]+)\.([^.]+)\.txt(\.gz)?", path.name)
+        match = re.fullmatch(r"([^.]+)\.([^.]+)\.txt(\.gz|\.zst)?", path.name)
         if match and files.setdefault(match[1], {}).setdefault(match[2], path) != path:
             raise ValueError(
                 f"folder {folder}: both {files[match[1]][match[2]].name} and {path.name} are "
