@@ -5,6 +5,7 @@ import tracemalloc
 import pytest
 
 from tfk_transformer.datasets import Report, load
+from tfk_transformer.formats.compression import compress
 
 
 @pytest.fixture
@@ -57,10 +58,10 @@ def test_paths_ignore_comma_spaces(tmp_path):
     assert texts(load(f"files:{tmp_path / 'a'}, {tmp_path / 'b'}")) == [("eins", "one")]
 
 
-def test_gzip_on_one_side(files):
-    assert texts(
-        files(gzip.compress("fünf\nsechs\n".encode()), b"five\nsix\n", source_name="de.txt.gz")
-    ) == [
+@pytest.mark.parametrize("suffix", [".gz", ".zst"])
+def test_compressed_file_on_one_side(files, suffix):
+    source = compress("fünf\nsechs\n".encode(), suffix)
+    assert texts(files(source, b"five\nsix\n", source_name=f"de.txt{suffix}")) == [
         ("fünf", "five"),
         ("sechs", "six"),
     ]
