@@ -217,7 +217,7 @@ def test_row_copies_are_adjacent(tokenizers, batches_class):
         pairs = [(labels, copied_labels)]
         pairs += (
             [(inputs[name], copied[name]) for name in ("source", "target")]
-            if batches_class.inputs
+            if batches_class is TokenBatches
             else [(inputs, copied)]
         )
         for ids, copy in pairs:

@@ -68,8 +68,6 @@ class TokenBatches:
             other data.
     """
 
-    # Names of the model's inputs; empty if the model has a single input.
-    inputs: ClassVar[tuple[str, ...]] = ("source", "target")
     # A part of the fingerprint of caches, so it must not change.
     layout: ClassVar[str] = "TokenBatches._length"
 
@@ -235,18 +233,18 @@ class TokenBatches:
             self.epoch += 1
             return self.batches(self.epoch - 1)
 
-        batches = tf.data.Dataset.from_generator(next_epoch, output_signature=self._signature())
+        # The arrays of a batch without rows have its types.
+        widths = [0] * len(self._input_lengths(1, 1))
+        empty = self._batch((Rows.of([]), Rows.of([])), np.zeros(0, np.int64), 0, widths)
+        signature = tf.nest.map_structure(
+            lambda array: tf.TensorSpec([None] * array.ndim, array.dtype), empty
+        )
+        batches = tf.data.Dataset.from_generator(next_epoch, output_signature=signature)
         batches = batches.apply(tf.data.experimental.assert_cardinality(len(self)))
         options = tf.data.Options()
         # With the autotuner, the end of each epoch waits for its period, which grows to a minute.
         options.autotune.enabled = False
         return batches.prefetch(8).with_options(options)
-
-    def _signature(self) -> tuple["tf.TypeSpec | dict[str, tf.TypeSpec]", ...]:
-        import tensorflow as tf
-
-        ids = tf.TensorSpec([None, None], tf.int32)
-        return {name: ids for name in self.inputs} if self.inputs else ids, ids
 
     def sequence(self) -> "keras.utils.PyDataset":
         """Return the batches as a `keras.utils.PyDataset`, for backends without TensorFlow.
@@ -388,7 +386,6 @@ class JoinedBatches(TokenBatches):
     not learn to predict prompts.
     """
 
-    inputs: ClassVar[tuple[str, ...]] = ()
     layout: ClassVar[str] = "JoinedBatches._length"
 
     def _input_lengths(self, source: Length, target: Length) -> tuple[Length, ...]:

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Self
+from typing import ClassVar, Self
 
 import numpy as np
 
@@ -12,9 +12,6 @@ from tfk_transformer.config.words import nearest, shorten
 from tfk_transformer.data.batches import Length, TokenBatches
 from tfk_transformer.data.bucketing import Batch
 from tfk_transformer.data.encoding import Ids, Shard
-
-if TYPE_CHECKING:
-    import tensorflow as tf
 
 _LABELS_SHOWN = 10
 
@@ -72,17 +69,7 @@ class LabelledBatches(TokenBatches):
     padding. The second tokenizer is a `Labels`.
     """
 
-    inputs: ClassVar[tuple[str, ...]] = ()
     layout: ClassVar[str] = "LabelledBatches._length"
-
-    def _signature(self) -> tuple["tf.TypeSpec | dict[str, tf.TypeSpec]", ...]:
-        import tensorflow as tf
-
-        return (
-            tf.TensorSpec([None, None], tf.int32),
-            tf.TensorSpec([None], tf.int32),
-            tf.TensorSpec([None], tf.float32),
-        )
 
     def _input_lengths(self, source: Length, target: Length) -> tuple[Length, ...]:
         return (source,)
