@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from tfk_transformer.constants import UNKNOWN_ID
+from tfk_transformer.data import shortlist as shortlists
 from tfk_transformer.data.shortlist import learn_shortlist
 from tfk_transformer.datasets import Pair
 from tfk_transformer.tokenizers.subword_tokenizer import SubwordTokenizer
@@ -34,9 +35,11 @@ def token(tokenizer, letter):
     return actual
 
 
-def test_translation_is_first_candidate(tokenizers):
+def test_translation_is_first_candidate(tokenizers, monkeypatch):
+    monkeypatch.setattr(shortlists, "COMMON", 2)
+    monkeypatch.setattr(shortlists, "LIKELY", 3)
     source, target = tokenizers
-    shortlist = learn_shortlist(made_pairs(), *tokenizers, common=2, likely=3)
+    shortlist = learn_shortlist(made_pairs(), *tokenizers)
     for word in WORDS:
         assert shortlist.likely[token(source, word), 1] == token(target, word.upper())
     np.testing.assert_array_equal(
@@ -46,16 +49,19 @@ def test_translation_is_first_candidate(tokenizers):
     assert (shortlist.target_vocab_size, shortlist.sentences) == (target.vocab_size, SENTENCES)
 
 
-def test_unseen_token_gets_same_piece(tokenizers):
+def test_unseen_token_gets_same_piece(tokenizers, monkeypatch):
+    monkeypatch.setattr(shortlists, "LIKELY", 2)
     source, target = tokenizers
-    shortlist = learn_shortlist(made_pairs(), *tokenizers, likely=2)
+    shortlist = learn_shortlist(made_pairs(), *tokenizers)
     np.testing.assert_array_equal(shortlist.likely[token(source, "7")], [token(target, "7"), 0, 0])
     # The target vocabulary has no "a".
     np.testing.assert_array_equal(shortlist.likely[token(source, "a"), 0], 0)
 
 
-def test_common_tokens_not_candidates(tokenizers):
-    shortlist = learn_shortlist(made_pairs(), *tokenizers, common=5, likely=4)
+def test_common_tokens_not_candidates(tokenizers, monkeypatch):
+    monkeypatch.setattr(shortlists, "COMMON", 5)
+    monkeypatch.setattr(shortlists, "LIKELY", 4)
+    shortlist = learn_shortlist(made_pairs(), *tokenizers)
     assert len(shortlist.common) == 5 + UNKNOWN_ID + 1
     assert not set(shortlist.likely[:, 1:].ravel()) & set(shortlist.common[1:])
 
@@ -65,11 +71,9 @@ def test_unseen_tokens_are_not_common(tokenizers):
     assert len(shortlist.common) == len(WORDS) + 2 + UNKNOWN_ID + 1
 
 
-def test_reading_stops_at_the_limit(tokenizers):
-    rest = made_pairs()
-    shortlist = learn_shortlist(
-        rest, *tokenizers, max_token_pairs=51
-    )  # 25 pairs of tokens in each text
+def test_reading_stops_at_the_limit(tokenizers, monkeypatch):
+    monkeypatch.setattr(shortlists, "MAX_TOKEN_PAIRS", 51)  # 25 pairs of tokens in each text
+    shortlist = learn_shortlist(made_pairs(), *tokenizers)
     assert shortlist.sentences == 3
 
 

@@ -48,36 +48,30 @@ def shortlist_metadata(shortlist: Shortlist | None) -> dict[str, dict[str, int]]
 
 
 def learn_shortlist(
-    pairs: Iterable[Pair],
-    source_tokenizer: SubwordTokenizer,
-    target_tokenizer: SubwordTokenizer,
-    common: int = COMMON,
-    likely: int = LIKELY,
-    max_token_pairs: int = MAX_TOKEN_PAIRS,
+    pairs: Iterable[Pair], source_tokenizer: SubwordTokenizer, target_tokenizer: SubwordTokenizer
 ) -> Shortlist:
     """Learn the candidates of each source token: the most probable target tokens.
 
     IBM Model 1 (Brown et al., 1993, https://aclanthology.org/J93-2003) gives the translation
     probabilities, without an empty word, since common target tokens are candidates for every
     source. The same piece in the target vocabulary is another candidate, since names and numbers
-    are often copied. Reading stops after `max_token_pairs` pairs of a source and a target token.
+    are often copied. Reading stops after `MAX_TOKEN_PAIRS` pairs of a source and a target token.
     """
-    codes, positions, frequency, sentences = _read(
-        pairs, source_tokenizer, target_tokenizer, max_token_pairs
-    )
+    encoded = _encode(pairs, source_tokenizer, target_tokenizer)
+    codes, positions, frequency, sentences = _read(encoded, target_tokenizer.vocab_size)
     unique, index = np.unique(codes, return_inverse=True)
     del codes  # before further large arrays are made
     index = index.astype("int32")
     sources, targets = np.divmod(unique, len(frequency))
     probabilities = _probabilities(sources, index, positions)
-    frequent = np.argsort(-frequency, kind="stable")[:common]
+    frequent = np.argsort(-frequency, kind="stable")[:COMMON]
     always = np.union1d(np.arange(UNKNOWN_ID + 1), frequent[frequency[frequent] > 0])
     selected = np.flatnonzero(~np.isin(targets, always))
     order = selected[np.lexsort((-probabilities[selected], sources[selected]))]
     sources, targets = sources[order], targets[order]
     rank = np.arange(len(sources)) - np.searchsorted(sources, sources)
-    best = np.zeros((source_tokenizer.vocab_size, likely), "int64")
-    is_likely = rank < likely
+    best = np.zeros((source_tokenizer.vocab_size, LIKELY), "int64")
+    is_likely = rank < LIKELY
     best[sources[is_likely], rank[is_likely]] = targets[is_likely]
     # Control tokens have no text, and their copy is padding.
     ids = {piece: token for token, piece in enumerate(target_tokenizer.pieces()) if piece}
@@ -91,29 +85,25 @@ def learn_shortlist(
 
 
 def _read(
-    pairs: Iterable[Pair],
-    source_tokenizer: SubwordTokenizer,
-    target_tokenizer: SubwordTokenizer,
-    max_token_pairs: int,
+    pairs: Iterable[tuple[np.ndarray, np.ndarray]], target_size: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, int]:
     """Return the pairs of a source token and a target token of the same text pair.
 
-    They are codes, int64 (N,): source token * target_vocab_size + target token; the positions of
-    their target tokens in all texts, int32 (N,); the number of occurrences of each target token,
-    int64 (target_vocab_size,); and the number of text pairs.
+    They are codes, int64 (N,): source token * target_size + target token; the positions of their
+    target tokens in all texts, int32 (N,); the number of occurrences of each target token, int64
+    (target_size,); and the number of text pairs.
     """
-    target_size = target_tokenizer.vocab_size
     codes, positions = [], []
     frequency = np.zeros(target_size, "int64")
     num_pairs = num_targets = 0
-    for source, target in _encode(pairs, source_tokenizer, target_tokenizer):
+    for source, target in pairs:
         codes.append((source[None, :] * target_size + target[:, None]).ravel())
         target_positions = np.arange(num_targets, num_targets + len(target), dtype="int32")
         positions.append(np.repeat(target_positions, len(source)))
         np.add.at(frequency, target, 1)
         num_pairs += len(codes[-1])
         num_targets += len(target)
-        if num_pairs >= max_token_pairs:
+        if num_pairs >= MAX_TOKEN_PAIRS:
             break
     if not codes:
         raise ValueError(
