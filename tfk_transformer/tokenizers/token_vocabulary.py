@@ -9,15 +9,12 @@ import itertools
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING
+from typing import Any
 
 import sentencepiece
 
 from tfk_transformer.config.words import shorten
 from tfk_transformer.constants import END_ID, PAD_ID, START_ID, UNKNOWN_ID
-
-if TYPE_CHECKING:
-    from sentencepiece.sentencepiece_model_pb2 import TrainerSpec
 
 CHARACTERS, WORDS, LONGEST = "characters", "words", "longest"
 SPECIAL = ("<pad>", "<s>", "</s>", "<unk>")  # pieces by id
@@ -109,8 +106,8 @@ def token_model(tokens: Sequence[str], rule: str, special: Sequence[str] = SPECI
     return bytes(model.SerializeToString())
 
 
-def name_special_pieces(trainer: "TrainerSpec", pieces: Sequence[str]) -> None:
-    """State the special tokens, which are the first pieces, in the specification of a model."""
+def name_special_pieces(trainer: Any, pieces: Sequence[str]) -> None:
+    """State the special tokens, which are the first pieces, in the `TrainerSpec` of a model."""
     for id_, name in ((PAD_ID, "pad"), (START_ID, "bos"), (END_ID, "eos"), (UNKNOWN_ID, "unk")):
         setattr(trainer, f"{name}_id", id_)
         setattr(trainer, f"{name}_piece", pieces[id_])

@@ -178,15 +178,12 @@ def answer_tensors(
     payload: InferRequest, content: Mapping[str, Any], outputs: Sequence[dict[str, Any]]
 ) -> Response:
     """Answer with `content` and tensors: name, shape, datatype (BYTES or FP32) and flat data."""
-    binary = {
-        tensor.name: tensor.parameters.binary_data
-        for tensor in payload.outputs or ()
-        if tensor.parameters.binary_data is not None
-    }
+    requested = {tensor.name: tensor.parameters.binary_data for tensor in payload.outputs or ()}
     default = payload.parameters.get("binary_data_output") is True
     parts = []
     for output in outputs:
-        if not binary.get(output["name"], default):
+        is_binary = requested.get(output["name"])
+        if not (default if is_binary is None else is_binary):
             continue
         data = output.pop("data")
         if output["datatype"] == "FP32":
