@@ -51,10 +51,6 @@ class Alignment:
     def _link_array(self) -> np.ndarray:
         return np.array(self.links, "int64").reshape(-1, 2)
 
-    @functools.cached_property
-    def _by_source(self) -> np.ndarray:
-        return self._link_array[np.argsort(self._link_array[:, 0])]
-
     def words(self, first: int, last: int) -> range:
         """Return the indices of the source words that have characters of [first:last]."""
         start = bisect.bisect_right(self.source, first, key=lambda span: span[1])
@@ -69,9 +65,9 @@ class Alignment:
         or "end", it begins at `first` or ends at `last`. `values` are UNLINKED for each target
         word, or TAKEN for a word that may not be in the run.
         """
-        linked = np.searchsorted(self._by_source[:, 0], (inside.start, inside.stop))
+        sources, targets = self._link_array.T
         values = values.copy()
-        np.add.at(values, self._by_source[slice(*linked), 1], 1)
+        np.add.at(values, targets[(inside.start <= sources) & (sources < inside.stop)], 1)
         sums = np.concatenate([[0.0], np.cumsum(values[first:last])])
         gains = sums - (0.0 if anchor == "start" else np.minimum.accumulate(sums))
         end = last - first if anchor == "end" else int(np.argmax(gains))
