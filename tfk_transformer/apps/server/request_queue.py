@@ -107,8 +107,6 @@ class RequestQueue:
     def __init__(self) -> None:
         self.requests: dict[QueuedRequest, None] = {}  # in the order of arrival
         self.texts = 0
-        self._by_work: dict[Work, dict[QueuedRequest, None]] = {}
-        self._client_costs: Counter[str] = Counter()  # of all texts of the waiting requests
         self._batches = 0
         # Of the last batches, whose clients may send again at once.
         self._last_works: deque[Work] = deque(maxlen=OLDEST_EVERY)
@@ -117,30 +115,23 @@ class RequestQueue:
     def add(self, request: QueuedRequest) -> None:
         """Add a request."""
         self.requests[request] = None
-        self._by_work.setdefault(request.work, {})[request] = None
-        self._client_costs[request.client] += request.cost
         self.texts += request.waiting
 
     def remove(self, request: QueuedRequest) -> None:
         """Remove a request, if it still waits."""
-        if request not in self.requests:
-            return
-        del self.requests[request]
-        del self._by_work[request.work][request]
-        if not self._by_work[request.work]:
-            del self._by_work[request.work]
-        self._client_costs[request.client] -= request.cost
-        if not self._client_costs[request.client]:
-            del self._client_costs[request.client]
-        self.texts -= request.waiting
+        if request in self.requests:
+            del self.requests[request]
+            self.texts -= request.waiting
 
     def take(self, max_texts: int, max_cost: int) -> list[tuple[QueuedRequest, int]]:
         """Remove and return the next batch: one text of any cost, or several within `max_cost`."""
         self._batches += 1
-        if self._batches % OLDEST_EVERY == 1:
-            requests = list(self._by_work[next(iter(self.requests)).work])
-        else:
-            requests = self._cheapest_requests()
+        by_work: dict[Work, list[QueuedRequest]] = {}  # that of the oldest request first
+        for request in self.requests:
+            by_work.setdefault(request.work, []).append(request)
+        is_oldest = self._batches % OLDEST_EVERY == 1
+        groups = by_work.values()
+        requests = next(iter(groups)) if is_oldest else self._cheapest_requests(groups)
         other_cost = sum(request.cost_waiting for request in self.requests)
         other_cost -= sum(request.cost_waiting for request in requests)
         self._last_works.append(requests[0].work)
@@ -158,18 +149,22 @@ class RequestQueue:
                 self.remove(request)
         return batch
 
-    def _cheapest_requests(self) -> list[QueuedRequest]:
+    def _cheapest_requests(
+        self, groups: Collection[Sequence[QueuedRequest]]
+    ) -> list[QueuedRequest]:
         """Return the requests of equal work that come first in the first order, sorted by it."""
+        client_costs: Counter[str] = Counter()  # of all texts of the waiting requests
+        for request in self.requests:
+            client_costs[request.client] += request.cost
 
         def priority(request: QueuedRequest) -> tuple[int, int]:
-            return self._client_costs[request.client], request.cost
+            return client_costs[request.client], request.cost
 
         def work_priority(requests: Collection[QueuedRequest]) -> tuple[int, float]:
             client_cost, cost = min(map(priority, requests))
             return client_cost, cost / len(requests)
 
-        cheapest = min(self._by_work.values(), key=work_priority)
-        return sorted(cheapest, key=priority)
+        return sorted(min(groups, key=work_priority), key=priority)
 
 
 def _first_texts(
