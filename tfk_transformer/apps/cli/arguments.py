@@ -33,14 +33,8 @@ DEFAULT_BEAM = SearchSettings.beam_size
 # The search settings in the help of `--setting`. `--beam-size` is a separate option.
 SHOWN_SETTINGS = (*list(SETTING_DTYPES)[2:], "n_best")
 INPUT, OUTPUT, SEARCH = "Input", "Output", "Translation"  # titles of groups of options
-
-
-class BadLines(StrEnum):
-    """The action of a command for a line that it cannot process."""
-
-    STOP = "stop"
-    SKIP = "skip"
-    BLANK = "blank"
+# The actions of a command for a line that it cannot process.
+BadLines = StrEnum("BadLines", ["STOP", "SKIP", "BLANK"])
 
 
 def option(panel: str | None, *flags: str, **settings: Any) -> Any:
