@@ -56,13 +56,10 @@ class RepresentedCharacters(Container[str]):
 
     def __init__(self, processor: sentencepiece.SentencePieceProcessor) -> None:
         self._processor = processor
-        self._represented: dict[str, bool] = {}
+        self._encode = functools.cache(processor.encode)
 
     def __contains__(self, character: object) -> bool:
-        text = str(character)
-        if text not in self._represented:
-            self._represented[text] = UNKNOWN_ID not in self._processor.encode(text)
-        return self._represented[text]
+        return UNKNOWN_ID not in self._encode(str(character))
 
     def as_text(self) -> str:
         """Return the represented characters in the order of their code points."""
