@@ -144,9 +144,9 @@ def _read_sides(folder: Path, hf_config: MarianConfig) -> tuple[Side, Side]:
         special if shared else _special(source_pieces, start),
         added=source_texts - set(source_pieces),
     )
-    target = (
-        source if shared else Vocabulary.remapped(target_pieces, hf_config.target_rows, special)
-    )
+    target = source
+    if not shared:
+        target = Vocabulary.remapped(target_pieces, hf_config.target_rows, special)
     tags = tags_of(source_pieces, source_model)
     return (
         (source, source.sentencepiece_model(source_model, tags)),
