@@ -164,7 +164,8 @@ class RequestQueue:
             client_cost, cost = min(map(priority, requests))
             return client_cost, cost / len(requests)
 
-        return sorted(min(groups, key=work_priority), key=priority)
+        cheapest = min(groups, key=work_priority)
+        return sorted(cheapest, key=priority)
 
 
 def _first_texts(
