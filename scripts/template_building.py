@@ -72,6 +72,7 @@ class PlaceholderModel:
       cache, and the memory if the model has an encoder, for the A sentences whose search is not
       finished; then tokens (n,) if the search has a shortlist. To logits (A, M, V), or (A, M, n)
       with a shortlist, packed by member; attention (A, M, S); and the longer cache.
+    - `GreedyStep`: the same with M = 1, without a lineage.
     - `Decode`: from target ids (B, T), which begin with the start token, and the memory to the
       decoder's output (B, T, D), packed by member; the attention weights of the first layer; and
       the attention weights of all other layers, packed. The weights are to the source
@@ -91,9 +92,11 @@ class PlaceholderModel:
         candidates = [] if tokens is None else [tokens]
 
         def step(beams: Beams, cache: Tensor, memory: Sequence[Tensor]) -> Step:
-            last = beams.ids[:, :, -1]
-            inputs = [last, beams.position, beams.lineage, cache, *memory, *candidates]
-            logits, attention, next_cache = _node(conversion.STEP, inputs, ranks=(3, 3, 4))
+            is_greedy = beams.lineage is None
+            lineage = [] if is_greedy else [beams.lineage]
+            inputs = [beams.last, beams.position, *lineage, cache, *memory, *candidates]
+            operator = conversion.GREEDY_STEP if is_greedy else conversion.STEP
+            logits, attention, next_cache = _node(operator, inputs, ranks=(3, 3, 4))
             return Step(logits, next_cache, attention)
 
         return Stepper(
@@ -176,7 +179,14 @@ def _function(task: str, options: Sequence[str], arrays: Mapping[str, Tensor]) -
         shortlist: Any = None
         if "shortlist" in options:
             shortlist = SimpleNamespace(likely=arrays["likely"], always=arrays["always"])
-        functions = functions_class(model, no_tokenizer, no_tokenizer, shortlist, vocabulary)
+        functions = functions_class(
+            model,
+            no_tokenizer,
+            no_tokenizer,
+            shortlist,
+            vocabulary,
+            has_greedy_loop=has_source,  # a prompt is a prefix, with which no search is greedy
+        )
     return functools.partial(BODIES[SIGNATURES[task]], functions)
 
 

@@ -17,6 +17,7 @@ MEMBER = "member"  # the attribute of these nodes: the number of the member that
 READ = "Read"
 CACHE = "Cache"
 STEP = "Step"
+GREEDY_STEP = "GreedyStep"
 DECODE = "Decode"
 LOGITS = "Logits"
 CLASSIFY_OPERATOR = "Classify"

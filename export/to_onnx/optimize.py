@@ -21,6 +21,8 @@ CLEAN_UP = ir.passes.Sequential(
 )
 MAX_REPEATED_ELEMENTS = 64  # elements of constants that may be in a file more than once
 INT32_OPERATORS = ("Shape", "Size", "TopK", "ArgMax")  # operators whose integers fit into 32 bits
+MAX_COPIED_ELEMENTS = 2**24  # of matrices that onnxruntime copies into several loops
+PRODUCTS = ("MatMul", "MatMulIntegerToFloat", "Gemm")  # their second input is a matrix of weights
 COMPARABLE = (int, float, str, tuple)  # types of attributes that can be compared
 MIN_OPEN_END = 10**9  # tf2onnx writes a larger number if a slice has no end
 
@@ -114,14 +116,36 @@ def _move_into_branches(graph: ir.Graph) -> None:
 def _move_weights_into_loops(graph: ir.Graph) -> None:
     """Move each weight that only one loop body reads into that body.
 
-    onnxruntime prepacks weights only for nodes of the same graph.
+    onnxruntime prepacks matrices only for nodes of the same graph. Where several graphs read a
+    matrix, each loop body multiplies by its Reshape to the same shape. onnxruntime makes this a
+    matrix of the body when it loads the file. Very large matrices would take too much memory.
     """
     for name, weight in list(graph.initializers.items()):
         readers = {id(node.graph): node.graph for node, _ in weight.uses()}
-        if len(readers) == 1 and id(graph) not in readers and not weight.is_graph_input():
+        if weight.is_graph_input():
+            continue
+        if len(readers) == 1 and id(graph) not in readers:
             del graph.initializers[name]
             (reader,) = readers.values()
             reader.register_initializer(weight)
+            continue
+        products = [
+            (node, i)
+            for node, i in weight.uses()
+            if node.graph is not graph and i == 1 and node.op_type in PRODUCTS
+        ]
+        if not products or weight.const_value.size > MAX_COPIED_ELEMENTS:
+            continue
+        sizes = ir.tensor(list(weight.const_value.shape))
+        shape = ir.Value(name=f"{name}/shape", const_value=sizes)
+        graph.register_initializer(shape)
+        copies: dict[int, ir.Node] = {}
+        for node, i in products:
+            body = node.graph
+            if id(body) not in copies:
+                copies[id(body)] = ir.node("Reshape", [weight, shape])
+                body.insert_before(body[0], copies[id(body)])
+            node.replace_input_with(i, copies[id(body)].outputs[0])
 
 
 def _copy_constants_into_branches(graph: ir.Graph) -> None:

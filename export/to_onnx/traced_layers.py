@@ -3,7 +3,8 @@
 There are about half as many more operators.
 """
 
-from collections.abc import Callable, Mapping
+import functools
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import keras
@@ -114,12 +115,16 @@ def _convert(body: Body, signature: Signature, weights: Mapping[str, keras.Varia
         ) from error
 
 
-def _step(member: Any, inputs: int) -> Function:
+def _step(member: Any, inputs: int, step_inputs: Sequence[TensorSignature]) -> Function:
     config = member.config
     functions = StepFunctions(member)
 
     def body(
-        tokens: Tensor, position: Tensor, lineage: Tensor, candidates: Tensor = None, **rest: Tensor
+        tokens: Tensor,
+        position: Tensor,
+        lineage: Tensor = None,
+        candidates: Tensor = None,
+        **rest: Tensor,
     ) -> dict[str, Tensor]:
         (step,) = functions.steps(tokens, position, rest, lineage)
         logits = step.logits if candidates is None else tf.gather(step.logits, candidates, axis=2)
@@ -127,7 +132,7 @@ def _step(member: Any, inputs: int) -> Function:
         return {"logits": logits, "attention": step.attention, **cache}
 
     shapes = signatures.cache_shapes(config) | signatures.memory_shapes(config)
-    read = (*STEP_INPUTS, *signatures.float32_tensors(shapes), CANDIDATES)[:inputs]
+    read = (*step_inputs, *signatures.float32_tensors(shapes), CANDIDATES)[:inputs]
     next_cache = signatures.cache_shapes(config, "next_")
     return body, Signature(read, _outputs("logits", "attention", *next_cache))
 
@@ -167,7 +172,8 @@ def _outputs(*names: str) -> tuple[TensorSignature, ...]:
 # For each operator, from a member and the number of inputs to the function that is converted.
 FUNCTIONS: dict[str, Callable[[Any, int], Function]] = {
     conversion.READ: _read,
-    conversion.STEP: _step,
+    conversion.STEP: functools.partial(_step, step_inputs=STEP_INPUTS),
+    conversion.GREEDY_STEP: functools.partial(_step, step_inputs=STEP_INPUTS[:2]),
     conversion.DECODE: _decode,
     conversion.LOGITS: _logits,
     conversion.CLASSIFY_OPERATOR: _classify,

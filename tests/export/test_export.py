@@ -199,16 +199,17 @@ def test_generate_is_portable_and_small(exported, translator):
     onnx.checker.check_model(model)
     nodes = list(all_nodes(model.graph))
     assert {node.domain for node in nodes} <= {""}
-    outer, inner = [node for node in nodes if node.op_type == "Loop"]
+    outer, greedy, inner = [node for node in nodes if node.op_type == "Loop"]
     weights = 4 * (
         translator.model.count_params()
         + translator.model.config.max_length * translator.model.config.model_dim
     )
     assert (exported / "generate.onnx").stat().st_size < 1.1 * weights + 300_000
     # Count, condition, and what a step changes: no weight and no source key or value is handed
-    # through the inner loop.
+    # through the inner loops.
     layers = translator.model.config.decoder_layers
     assert len(inner.input) == 2 + 7 + 2 * layers
+    assert len(greedy.input) == 2 + 5 + 2 * layers
     # The outer loop hands on what belongs to the sentences still open, source keys and values too,
     # and the results.
     assert len(outer.input) <= 2 + (5 + 1 + 2 * layers) + (7 + 2 * layers) + 2

@@ -251,10 +251,12 @@ def weights_of(graph):
 
 def int8_weights(value):
     """Return the weights of a product; a table is transposed when the file is loaded."""
-    if value.producer() is None:
+    producer = value.producer()
+    if producer is None:
         return value.const_value.numpy()
-    assert value.producer().op_type == "Transpose"
-    return value.producer().inputs[0].const_value.numpy().T
+    assert producer.op_type in ("Transpose", "Reshape")
+    weights = producer.inputs[0].const_value.numpy()
+    return weights.T if producer.op_type == "Transpose" else weights
 
 
 PRODUCTS = {name: OPTIONS[name] for name in ("post", "t5", "umt5", "ssru", "keys_are_values")}
@@ -265,9 +267,9 @@ def test_int8_weights_never_saturate(options, tokenizer):
     actual = weights_of(int8_graph(of_transformer(tokenizer, **options)).graph)
     encoder_layers = options.get("encoder_layers", 1)
     decoder_layer = 5 if options.get("decoder_mixer") == "ssru" else 6
-    gates = encoder_layers + 2 if options.get("ff_gated") else 0
-    # Of the encoder's layers, of the memory, of two decoder layers, of the output.
-    assert len(actual) == encoder_layers * 4 + 2 + 2 * decoder_layer + 1 + gates
+    gates = encoder_layers + 2 * 2 if options.get("ff_gated") else 0
+    # Of the encoder, of the memory, and in both loops of two decoder layers and the output.
+    assert len(actual) == encoder_layers * 4 + 2 + 2 * (2 * decoder_layer + 1) + gates
     for weights in actual:
         assert weights.dtype == np.int8
         even = np.pad(weights.astype(int), [(0, len(weights) % 2), (0, 0)])
@@ -288,13 +290,15 @@ def test_tied_table_is_in_the_file_once(tokenizer, tmp_path):
     ]
     assert tables == ["source_embedding/embeddings_int8"]
     # onnxruntime prepacks only weights of the same graph, so the table is transposed next to the
-    # product.
-    (transposed,) = [
+    # product, in the loop for greedy search and in the loop for all settings.
+    transposed = [
         node
         for node in graph.all_nodes()
         if node.op_type == "Transpose" and node.inputs[0].name == tables[0]
     ]
-    assert {reader.graph for reader, _ in transposed.outputs[0].uses()} == {transposed.graph}
+    assert len(transposed) == 2
+    for node in transposed:
+        assert {reader.graph for reader, _ in node.outputs[0].uses()} == {node.graph}
 
 
 def test_int8_of_decoder_only_model(tokenizer, tmp_path):

@@ -162,7 +162,7 @@ def test_conversion_can_be_repeated(translator):
         for _ in range(2)
     )
     assert first == second
-    assert first["Loop"] == 2
+    assert first["Loop"] == 3
 
 
 def test_weights_keep_keras_names(translator, models):

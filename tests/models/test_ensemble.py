@@ -99,7 +99,11 @@ def test_steps_equal_the_full_pass(ensemble, members, use_cache):
     step, first_cache, memory = ensemble.start_search(given["source"], use_cache)
     cache = first_cache(B)
     for t in range(T):
-        logits, cache, seen = step(Beams(given["target"][:, None, : t + 1], t, None), cache, memory)
+        logits, cache, seen = step(
+            Beams(given["target"][:, None, : t + 1], given["target"][:, None, t], t, None),
+            cache,
+            memory,
+        )
         assert [tuple(part.shape) for part in logits] == [(B, 1, V)] * 3
         for part, expected in zip(logits, full, strict=True):
             np.testing.assert_allclose(part[:, 0], expected[:, t], atol=1e-5)

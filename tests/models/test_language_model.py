@@ -64,7 +64,9 @@ def test_steps_equal_the_full_pass(model, use_cache):
     step, first_cache, memory = model.start_search(rows, use_cache)
     cache = first_cache(B)
     for t in range(T):
-        logits, cache, attention = step(Beams(rows[:, None, : t + 1], t, None), cache, memory)
+        logits, cache, attention = step(
+            Beams(rows[:, None, : t + 1], rows[:, None, t], t, None), cache, memory
+        )
         assert tuple(attention.shape) == (B, 1, 0)
         np.testing.assert_allclose(logits[:, 0], full[:, t], atol=1e-5)
 

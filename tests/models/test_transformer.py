@@ -121,7 +121,7 @@ def test_prefix_steps_equal_full_pass(model):
     step, first_cache, memory = model.start_search(source, use_cache=False)
     hypotheses = target.reshape(B, beams, STEPS)
     for t in range(STEPS):
-        beam_state = Beams(hypotheses[:, :, : t + 1], t, None)
+        beam_state = Beams(hypotheses[:, :, : t + 1], hypotheses[:, :, t], t, None)
         logits, _, attention = step(beam_state, first_cache(B), memory)
         assert tuple(attention.shape) == (B, beams, S)
         np.testing.assert_allclose(logits, full[:, :, t], atol=1e-5)

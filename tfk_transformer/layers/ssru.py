@@ -54,14 +54,15 @@ class SSRU(BaseLayer):
         lineage, see `DecoderLayer.step`, show each beam the one that it continues. A lineage of
         None is correct for M = 1.
         """
+        forget, update = (gate[:, None] for gate in self._gates(x))
         if lineage is None:
-            previous = ops.sum(past, axis=2, keepdims=True)  # of at most one position
+            # Of at most one position. onnxruntime cannot sum over an empty axis.
+            kept_and_new = ops.concatenate([forget * past, update], axis=2)
+            state = ops.sum(kept_and_new, axis=2, keepdims=True)
         else:
             beams = ops.shape(x)[1]
             continued = ops.equal(lineage[:, :, :, -2 * beams : -beams], 0.0)
-            previous = ops.matmul(ops.cast(continued, past.dtype), past)
-        forget, update = self._gates(x)
-        state = forget[:, None] * previous + update[:, None]
+            state = forget * ops.matmul(ops.cast(continued, past.dtype), past) + update
         return ops.cast(ops.relu(state[:, 0]), self.compute_dtype), state
 
     def _gates(self, x: Tensor) -> tuple[Tensor, Tensor]:

@@ -224,7 +224,9 @@ def _outputs(model: ConfiguredModel, inputs: Tensor) -> list[np.ndarray]:
         cache = first_cache(len(both["source"]))
         for position in range(min(SEARCH_STEPS, model.config.max_length)):
             ids = keras.ops.convert_to_tensor(both["target"][:, None, : position + 1])
-            logits, cache, attention = step(Beams(ids, position, None), cache, memory)
+            logits, cache, attention = step(
+                Beams(ids, ids[:, :, -1], position, None), cache, memory
+            )
             outputs += [logits, attention]
     return [
         np.asarray(keras.ops.convert_to_numpy(array), "float32")

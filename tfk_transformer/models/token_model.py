@@ -34,9 +34,10 @@ class Beams(NamedTuple):
     """The M hypotheses of each sentence that a decoding step extends."""
 
     ids: Tensor  # int32 (B, M, t+1), the start token first
+    last: Tensor  # int32 (B, M), the last of these
     position: Tensor  # int32 (), t, the position of the last token
     # float32 (B, 1, M, (t+1)*M), additive: hides the cached positions that a beam does not descend
-    # from.
+    # from. None is correct for M = 1.
     lineage: Tensor
 
 
@@ -233,8 +234,7 @@ class TokenModel(ConfiguredModel):
 
         def step(beams: Beams, cache: list[Tensor], memory: Tensor) -> Step:
             if use_cache:
-                last = beams.ids[:, :, -1]
-                result = self.step(last, beams.position, cache, memory, beams.lineage)
+                result = self.step(beams.last, beams.position, cache, memory, beams.lineage)
             else:
                 result = self._step_by_full_pass(beams, memory)
             if tokens is None:

@@ -27,6 +27,7 @@ from tfk_transformer.array_types import Tensor
 from tfk_transformer.constants import PAD_ID, START_ID
 from tfk_transformer.layers.masks import beam_mask
 from tfk_transformer.models.token_model import Beams, StepFunction
+from tfk_transformer.search.greedy_search import cache_shapes, count_done, search_greedily
 from tfk_transformer.search.next_token import NEG_INF, uses_logits_processors
 from tfk_transformer.search.search_state import (
     Hypotheses,
@@ -46,7 +47,8 @@ class BeamSearch:
     """Searches for the best translations of batches, by decoding steps of the sentences not done.
 
     The `candidates` are the tokens whose logits `step` returns, which need not include a prefix.
-    None: the whole vocabulary.
+    None: the whole vocabulary. With `has_greedy_loop`, greedy search has its own loop, which makes
+    it faster in onnxruntime, but not in TensorFlow.
     """
 
     def __init__(
@@ -55,7 +57,9 @@ class BeamSearch:
         limits: Limits,
         vocabulary: VocabularyBlocks,
         candidates: Candidates | None = None,
+        has_greedy_loop: bool = False,
     ) -> None:
+        self.has_greedy_loop = has_greedy_loop
         self.step = step
         self.limits = limits
         self.candidates = candidates
@@ -133,8 +137,11 @@ class BeamSearch:
     ) -> tuple[SearchRows, SearchState, Hypotheses]:
         """Search until enough sentences are done, store their results, and remove their rows."""
         bounds = self._bounds(rows)
+        if self.has_greedy_loop:  # then one of the two loops makes no step
+            num_done = bounds.num_done_greedily
+            state = search_greedily(self.step, self.selection, state, rows, num_done)
         state = tf.while_loop(
-            lambda s: tf.math.count_nonzero(s.done, dtype=tf.int32) < bounds.num_done,
+            lambda s: count_done(s.done) < bounds.num_done,
             lambda s: (self._advance(s, rows, bounds),),
             (state,),
             shape_invariants=(_state_shapes(state),),
@@ -168,10 +175,17 @@ class BeamSearch:
         forced_length = tf.where(tf.equal(limits.forced_eos, 1), shortest, tf.int32.max)
         rare_length = tf.where(uses_more, 0, forced_length)
         share = (count + ROWS_PER_DONE - 1) // ROWS_PER_DONE
+        num_done = tf.where(count < ROWS_PER_DONE, count, share)
+        is_greedy = (
+            tf.equal(limits.beam_size, 1)
+            & tf.logical_not(uses_more)
+            & tf.not_equal(limits.forced_eos, 1)
+            & tf.less_equal(limits.min_length, 1)  # every hypothesis has a token
+        )
         return LoopBounds(
-            num_done=tf.where(count < ROWS_PER_DONE, count, share),
+            num_done=num_done,
             rare_length=rare_length,
-            greedy_length=tf.where(tf.equal(limits.beam_size, 1), rare_length, 0),
+            num_done_greedily=tf.where(is_greedy, num_done, 0),
             last_penalty=self.selection.penalty(rows.max_length - rows.prefix_length),
         )
 
@@ -180,7 +194,8 @@ class BeamSearch:
         beams = self.limits.beam_size
         new_lineage = tf.tile(beam_mask(beams)[0], [tf.size(rows.batch_index), 1, 1])
         lineage = tf.concat([state.lineage, new_lineage], axis=2)  # (A, M, (length+1)*M)
-        live = Beams(state.ids[:, beams:], state.length, lineage[:, None])
+        ids = state.ids[:, beams:]
+        live = Beams(ids, ids[:, :, -1], state.length, lineage[:, None])
         prediction = self.step(live, state.cache, rows.memory)
         state = state._replace(length=state.length + 1, lineage=lineage, cache=prediction.cache)
         return self.selection.select(live.ids, prediction, state, rows, bounds)
@@ -192,8 +207,5 @@ def _any_shape(tensor: Tensor) -> tf.TensorShape:
 
 def _state_shapes(state: SearchState) -> SearchState:
     """Return the shape invariants of a state, which grows in a loop."""
-    cache = tf.nest.map_structure(
-        lambda t: tf.TensorShape([None, t.shape[1], None, t.shape[3]]), state.cache
-    )
     shapes = {name: _any_shape(value) for name, value in state._asdict().items() if name != "cache"}
-    return SearchState(**shapes, cache=cache)
+    return SearchState(**shapes, cache=cache_shapes(state.cache))

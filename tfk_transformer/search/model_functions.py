@@ -50,6 +50,7 @@ class TranslationFunctions:
         vocabulary: the target vocabulary. Defaults to None: its size is in the configuration.
         use_cache: whether a step computes only the last position, not all positions again.
         search: the model's own defaults of search settings by name. Defaults to None: none.
+        has_greedy_loop: see `BeamSearch`. Defaults to False.
     """
 
     def __init__(
@@ -61,6 +62,7 @@ class TranslationFunctions:
         vocabulary: VocabularyBlocks | None = None,
         use_cache: bool = True,
         search: Mapping[str, Any] | None = None,
+        has_greedy_loop: bool = False,
     ) -> None:
         self.model = model
         self.shortlist = shortlist
@@ -69,6 +71,7 @@ class TranslationFunctions:
         self.vocabulary = vocabulary or VocabularyBlocks.of(model.config.target_vocab_size)
         self.use_cache = use_cache
         self.search = search or {}
+        self.has_greedy_loop = has_greedy_loop
 
     def generate(self, source: Tensor, limits: Limits, prefix: Tensor | None = None) -> Hypotheses:
         """Translate ids (B, S), tokens and end token, padded, to ids (B, n_best, T) and scores.
@@ -172,7 +175,7 @@ class TranslationFunctions:
         tokens = None if candidates is None else candidates.tokens
         step, first_cache, memory = self.model.start_search(source, self.use_cache, tokens)
         cache = first_cache(tf.size(max_lengths))
-        search = BeamSearch(step, limits, self.vocabulary, candidates)
+        search = BeamSearch(step, limits, self.vocabulary, candidates, self.has_greedy_loop)
         return search.run(cache, memory, source_mask, max_lengths, prefix)
 
 

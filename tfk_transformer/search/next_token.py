@@ -12,7 +12,7 @@ from tfk_transformer.array_types import Tensor
 from tfk_transformer.constants import END_ID, PAD_ID
 from tfk_transformer.models.token_model import mean_log_probs
 from tfk_transformer.search.search_state import Limits
-from tfk_transformer.search.vocabulary import VocabularyBlocks, top_k_by_blocks
+from tfk_transformer.search.vocabulary import VocabularyBlocks, best_by_blocks, top_k_by_blocks
 
 # The log-probability of an excluded token. Below half of it, a hypothesis is missing.
 NEG_INF = -1e9
@@ -47,21 +47,16 @@ def uses_logits_processors(limits: Limits) -> Tensor:
     )
 
 
-def choose_best(
-    logits: Tensor,
-    below_min_length: Tensor,
-    vocabulary: VocabularyBlocks,
-    candidate_mask: Tensor | None,
+def best_token(
+    logits: Tensor, vocabulary: VocabularyBlocks, candidate_mask: Tensor | None
 ) -> NextTokens:
     """Return the most probable next token of each sentence's only hypothesis: (A, 1) each.
 
-    The arguments are those of `TokenChoice.top_k`, with M = 1 and one `below_min_length`, bool ().
+    The arguments are those of `TokenChoice.top_k`, with M = 1.
     """
-    min_id = tf.where(below_min_length, END_ID + 1, MIN_ID)
-    k = tf.minimum(1 + NUM_EXCLUDED, vocabulary.size)
-    top, ids = top_k_by_blocks(_log_probs(logits, candidate_mask), vocabulary, k, num_blocks=2)
-    log_probs, rank = tf.math.top_k(tf.where(ids < min_id, NEG_INF, top), k=1)
-    return NextTokens(log_probs, tf.gather(ids, rank, batch_dims=1))
+    excluded = tf.where(tf.range(vocabulary.size) < MIN_ID, NEG_INF, 0.0)
+    log_probs = _log_probs(logits, candidate_mask) + excluded
+    return NextTokens(*best_by_blocks(log_probs, vocabulary))
 
 
 class TokenChoice:

@@ -73,5 +73,5 @@ class LoopBounds(NamedTuple):
     # is 0 if a search uses one of them in all steps. With `forced_eos`, it is the length at which
     # hypotheses are forced to end.
     rare_length: Tensor
-    greedy_length: Tensor  # int32 (): below this length, the best token continues a hypothesis
+    num_done_greedily: Tensor  # int32 (): the same for a loop of greedy steps; 0 for no such loop
     last_penalty: Tensor  # float32 (A, 1): the length penalty of the maximum length

@@ -13,7 +13,6 @@ from tfk_transformer.search.next_token import (
     NEG_INF,
     NextTokens,
     TokenChoice,
-    choose_best,
     num_next_tokens,
 )
 from tfk_transformer.search.search_state import Limits, LoopBounds, SearchRows, SearchState
@@ -65,59 +64,29 @@ class Selection:
     ) -> SearchState:
         """Continue the live hypotheses, and merge those that end into the finished ones.
 
-        Greedy search needs few of the operators of beam search, and both need few of the operators
-        of all settings. Each has a branch, because every operator takes a considerable share of the
-        time of such a short step. The ids (A, M, t+1) are the live hypotheses. The state is the one
-        after this step, except for the fields that the selection changes.
+        The ids (A, M, t+1) are the live hypotheses. The state is the one after this step, except
+        for the fields that the selection changes. The usual settings have a branch of few
+        operators, because every operator takes a considerable share of the time of a step.
         """
-
-        def search_beams() -> SearchState:
-            size = self.vocabulary.size
-            if self.candidates is not None:
-                # The number of candidates is larger than a small vocabulary.
-                size = tf.minimum(tf.size(self.candidates.tokens), tf.size(self.candidates.indices))
-            k = num_next_tokens(self.limits, size)
-            next_tokens, coverage, coverage_score = tf.cond(
-                state.length >= bounds.rare_length,
-                lambda: self._choose_with_all_settings(ids, prediction, k, state, rows),
-                lambda: self._choose_top_k(prediction, k, state, rows),
-            )
-            covered = state._replace(coverage=coverage)
-            return self._select_beams(covered, next_tokens, k, coverage_score, rows, bounds)
-
-        selected = tf.cond(
-            state.length < bounds.greedy_length,
-            lambda: self._select_best(prediction.logits, state, rows),
-            search_beams,
+        size = self.vocabulary.size
+        if self.candidates is not None:
+            # The number of candidates is larger than a small vocabulary.
+            size = tf.minimum(tf.size(self.candidates.tokens), tf.size(self.candidates.indices))
+        k = num_next_tokens(self.limits, size)
+        next_tokens, coverage, coverage_score = tf.cond(
+            state.length >= bounds.rare_length,
+            lambda: self._choose_with_all_settings(ids, prediction, k, state, rows),
+            lambda: self._choose_top_k(prediction, k, state, rows),
         )
-        return selected._replace(length=state.length, cache=state.cache)
-
-    def _select_best(self, logits: Tensor, state: SearchState, rows: SearchRows) -> SearchState:
-        """Continue each sentence's only hypothesis by the most probable token, without a prefix."""
-        below_min_length = state.length < self.limits.min_length
-        log_prob, token = self._from_logits(  # (A, 1)
-            rows, lambda tokens, mask: choose_best(logits, below_min_length, tokens, mask)
-        )
-        log_prob = state.log_probs + log_prob
-        ends = tf.equal(token, END_ID) | (state.length >= rows.max_length)
-        done = state.done | ends
-        token = tf.where(state.done, PAD_ID, token)
-        tokens = tf.tile(token[:, :, None], [1, 2 * self.limits.beam_size, 1])
-        score = tf.where(ends, log_prob / self.penalty(state.length), NEG_INF)
-        return _changed(
-            state,
-            ids=tf.concat([state.ids, tokens], axis=2),
-            log_probs=tf.where(done, NEG_INF, log_prob),
-            finished_scores=tf.where(state.done, state.finished_scores, score),
-            done=done,
-        )
+        covered = state._replace(coverage=coverage)
+        return self._select_beams(covered, next_tokens, k, coverage_score, rows, bounds)
 
     def _choose_top_k(
         self, prediction: Step, k: Tensor, state: SearchState, rows: SearchRows
     ) -> tuple[NextTokens, Tensor, Tensor]:
         """Return next tokens, coverage and coverage score (A, M), for the usual settings."""
         below_min_length = state.length - rows.prefix_length < self.limits.min_length
-        next_tokens = self._from_logits(
+        next_tokens = self.from_logits(
             rows,
             lambda tokens, mask: TokenChoice(self.limits, tokens, below_min_length, k).top_k(
                 prediction.logits, mask
@@ -150,7 +119,7 @@ class Selection:
         logs = tf.pad(logs, [[0, 0], [0, 0], [0, 1]])  # onnxruntime cannot sum over an empty axis
         return next_tokens, coverage, self.limits.coverage_penalty * tf.reduce_sum(logs, axis=2)
 
-    def _from_logits(
+    def from_logits(
         self, rows: SearchRows, choose: Callable[[VocabularyBlocks, Tensor | None], NextTokens]
     ) -> NextTokens:
         """Choose among the tokens that logits are of, with the mask of candidates if any."""
@@ -195,8 +164,7 @@ class Selection:
         compared = tf.where(self.at_current_length, penalty, bounds.last_penalty)
         final = self._is_final(finished_scores, live_log_probs, compared)
         done = state.done | at_max_length | final
-        changed = _changed(
-            state,
+        changed = state._replace(
             log_probs=tf.where(done, NEG_INF, live_log_probs),
             finished_scores=finished_scores,
             done=done,
@@ -244,11 +212,6 @@ class Selection:
             lineage=tf.gather(state.lineage, parents, batch_dims=1),
             coverage=tf.gather(state.coverage, parents, batch_dims=1),
         )
-
-
-def _changed(state: SearchState, **changes: Tensor) -> SearchState:
-    """Return a state for a branch's result: without the fields that no selection changes."""
-    return state._replace(length=(), cache=(), **changes)
 
 
 def _force(next_tokens: NextTokens, k: Tensor, forced: Tensor, token: Tensor) -> NextTokens:

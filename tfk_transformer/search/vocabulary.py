@@ -45,6 +45,21 @@ def top_k_by_blocks(
     return best, indices + (tf.gather(block_ids, rank, batch_dims=1) - rank) * block_size
 
 
+def best_by_blocks(values: Tensor, vocabulary: VocabularyBlocks) -> Tensor:
+    """Return the greatest of values (A, 1, vocab_size), and its id: (A, 1) each.
+
+    This is `top_k_by_blocks` with k = 1 in fewer operators.
+    """
+    vocab_size, block_size = vocabulary
+    if block_size is None:
+        return tf.math.top_k(tf.reshape(values, [-1, vocab_size]), k=1)
+    blocks = tf.reshape(values, [-1, vocab_size // block_size, block_size])
+    block_id = tf.math.top_k(tf.reduce_max(blocks, axis=-1), k=1).indices
+    block = tf.reshape(tf.gather(blocks, block_id, batch_dims=1), [-1, block_size])
+    best, index = tf.math.top_k(block, k=1)
+    return best, block_id * block_size + index
+
+
 class Candidates(NamedTuple):
     """The tokens whose logits are computed for a batch.
 

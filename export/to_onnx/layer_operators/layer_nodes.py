@@ -146,11 +146,12 @@ def _source_positions(writer: OperatorWriter, ids: Value, is_hidden: Value) -> V
 
 
 def write_step(
-    writer: OperatorWriter, tokens: Value, position: Value, lineage: Value, *rest: Value
+    writer: OperatorWriter, tokens: Value, position: Value, lineage: Value | None, *rest: Value
 ) -> list[Value]:
     """Write the logits of each hypothesis' next token, the attention, and the longer cache.
 
-    `rest` is the cache, then the memory of a model with an encoder, then the candidates, if any.
+    A lineage of None is correct for M = 1. `rest` is the cache, then the memory of a model with an
+    encoder, then the candidates, if any.
     """
     op = writer.op
     config = writer.config
@@ -160,6 +161,12 @@ def write_step(
     memory = rest[memory_start:memory_end]
     beams = op.Shape(tokens)  # A, M
     positions = position
+    one_query = lineage is None and not config.target_prefix
+    if lineage is None and (config.target_prefix or writer.relative_tables("decoder")):
+        rows = writer.slice(beams, writer.ints(0), writer.ints(1), axis=0)
+        columns = op.Add(op.Cast(position, to=ir.DataType.INT64.value), writer.ints(1))
+        sizes = op.Concat(rows, writer.ints(1, 1), columns, axis=0)
+        lineage = op.Expand(writer.constant("visible", np.float32(0)), sizes)
     if config.target_prefix:
         tokens, positions, lineage = _with_prefix(writer, tokens, position, lineage)
     encoding = None
@@ -175,7 +182,7 @@ def write_step(
         next_cache.extend(longer)
         return attended
 
-    x, weights = _decode(writer, x, memory, attend_itself)
+    x, weights = _decode(writer, x, memory, attend_itself, one_query)
     logits = _write_logits(writer, _last_beams(writer, x, beams), *rest[memory_end:])
     if memory:
         mean_weights = op.ReduceMean(weights[-1], writer.ints(1), keepdims=0)  # (A, N, P+S)
@@ -185,6 +192,12 @@ def write_step(
     mean_weights = _last_beams(writer, mean_weights, beams)
     attended_from = writer.drop_first(mean_weights, len(config.source_additions), axis=2)
     return [logits, attended_from, *next_cache]
+
+
+def _write_greedy_step(
+    writer: OperatorWriter, token: Value, position: Value, *rest: Value
+) -> list[Value]:
+    return write_step(writer, token, position, None, *rest)
 
 
 def _with_prefix(
@@ -263,10 +276,12 @@ def _decode(
     x: Value,
     memory: Sequence[Value],
     attend_itself: Callable[[int, Mixer, Value], Value],
+    one_query: bool = False,
 ) -> tuple[Value, list[Value]]:
     """Write the decoder's layers over embedded rows (A, N, D), with the mixers of `attend_itself`.
 
-    Return its output (A, N, D), and each layer's attention weights to the source (A, H, N, S).
+    With `one_query`, N is 1. Return its output (A, N, D), and each layer's attention weights to the
+    source (A, H, N, S).
     """
     source_weights: list[Value] = []
     for layer in range(writer.config.decoder_layers):
@@ -276,12 +291,12 @@ def _decode(
         if writer.config.has_ssru:
             mixer = mixers.SSRUWriter(writer, f"{path}/ssru")
         else:
-            mixer = mixers.attention(writer, f"{path}/self_attention")
+            mixer = mixers.attention(writer, f"{path}/self_attention", one_query)
         attended = attend_itself(layer, mixer, writer.enter(x, norm))
         x = writer.leave(x, attended, norm)
         if memory:
             norm = f"{path}/cross_residual/norm"
-            cross_attention = mixers.attention(writer, f"{path}/cross_attention")
+            cross_attention = mixers.attention(writer, f"{path}/cross_attention", one_query)
             attended, weights = cross_attention.to_source(
                 writer.enter(x, norm), memory[2 * layer : 2 * layer + 2], memory[-1]
             )
@@ -292,8 +307,8 @@ def _decode(
 
 
 def _biased_step_masks(
-    writer: OperatorWriter, position: Value, beams: Value, lineage: Value
-) -> list[Value]:
+    writer: OperatorWriter, position: Value, beams: Value, lineage: Value | None
+) -> list[Value | None]:
     """Return each layer's mask for a step, from positions () or (N,) and a mask (A, 1, N, P+T*M).
 
     `beams` are int64 [A, M].
@@ -329,6 +344,7 @@ def _write_logits(writer: OperatorWriter, x: Value, candidates: Value | None = N
 WRITE: dict[str, Callable[..., list[Value]]] = {
     conversion.READ: write_read,
     conversion.STEP: write_step,
+    conversion.GREEDY_STEP: _write_greedy_step,
     conversion.DECODE: _write_decode,
     conversion.LOGITS: lambda writer, output: [_write_logits(writer, output)],
     conversion.CLASSIFY_OPERATOR: _write_classify,

@@ -19,12 +19,14 @@ LOWEST_POWER = np.float32(-80)
 class StandardAttention:
     """Writes attention with standard operators.
 
-    The names of the weights begin with `path`, such as "decoder/layer_0/self_attention".
+    The names of the weights begin with `path`, such as "decoder/layer_0/self_attention". With
+    `one_query`, M is 1, and heads need no transposition.
     """
 
-    def __init__(self, writer: OperatorWriter, path: str):
+    def __init__(self, writer: OperatorWriter, path: str, one_query: bool = False):
         self.writer = writer
         self.path = path
+        self.one_query = one_query
         self.options = writer.options
         self.context_roles = ["value"] if self.options.keys_are_values else ["key", "value"]
 
@@ -34,8 +36,13 @@ class StandardAttention:
         attended, weights = self.attend(query, context[0], context[-1], mask)
         return self.join(attended), weights
 
-    def to_past(self, x: Value, past: Sequence[Value], lineage: Value) -> tuple[Value, list[Value]]:
-        """Attend from rows (A, M, D) to the past and themselves: rows, and the longer KV cache."""
+    def to_past(
+        self, x: Value, past: Sequence[Value], lineage: Value | None
+    ) -> tuple[Value, list[Value]]:
+        """Attend from rows (A, M, D) to the past and themselves: rows, and the longer KV cache.
+
+        A lineage of None is correct for M = 1.
+        """
         query, *context = self.heads(x, ["query", *self.context_roles])
         pairs = zip(past, (context[0], context[-1]), strict=True)
         key, value = (self.writer.op.Concat(*pair, axis=2) for pair in pairs)
@@ -47,19 +54,24 @@ class StandardAttention:
         attended, weights = self.attend_source(query, memory[0], memory[1], mask)
         return self.join(attended), weights
 
-    def attend(self, query: Value, key: Value, value: Value, mask: Value) -> tuple[Value, Value]:
-        """Return the heads' outputs (A, M, H, V), and attention weights (A, H, M, S)."""
+    def attend(
+        self, query: Value, key: Value, value: Value, mask: Value | None
+    ) -> tuple[Value, Value]:
+        """Return the heads' outputs (A, H, M, V), and attention weights (A, H, M, S)."""
         op = self.writer.op
         # The scores need no scale: the weights of queries are scaled.
         scores = op.MatMul(query, op.Transpose(key, perm=[0, 1, 3, 2]))
-        weights = op.Softmax(op.Add(scores, mask), axis=-1)
-        return op.Transpose(op.MatMul(weights, value), perm=[0, 2, 1, 3]), weights
+        weights = op.Softmax(self._masked(scores, mask), axis=-1)
+        return op.MatMul(weights, value), weights
+
+    def _masked(self, scores: Value, mask: Value | None) -> Value:
+        return scores if mask is None else self.writer.op.Add(scores, mask)
 
     # For keys and values that all steps of a search read.
     attend_source = attend
 
-    def attend_past(self, query: Value, key: Value, value: Value, lineage: Value) -> Value:
-        """Return the heads' outputs (A, M, H, V) of an attention without padding."""
+    def attend_past(self, query: Value, key: Value, value: Value, lineage: Value | None) -> Value:
+        """Return the heads' outputs (A, H, M, V) of an attention without padding."""
         return self.attend(query, key, value, lineage)[0]
 
     def heads(self, x: Value, roles: Sequence[str]) -> list[Value]:
@@ -78,9 +90,14 @@ class StandardAttention:
         return [self._to_heads(part, count, role) for part, role in zip(parts, roles, strict=True)]
 
     def join(self, attended: Value) -> Value:
-        """Project the heads' outputs (A, M, H, V) to rows (A, M, D)."""
+        """Project the heads' outputs (A, H, M, V) to rows (A, M, D)."""
+        op = self.writer.op
         width = self.options.num_heads * self.options.value_width
-        rows = self.writer.op.Reshape(attended, self.writer.ints(0, 0, width))
+        if self.one_query:
+            rows = op.Reshape(attended, self.writer.ints(0, 1, width))
+        else:
+            by_row = op.Transpose(attended, perm=[0, 2, 1, 3])  # (A, M, H, V)
+            rows = op.Reshape(by_row, self.writer.ints(0, 0, width))
         name = f"{self.path}/output"
         bias = self.writer.weights.get(f"{name}_bias")
         return self.writer.matmul.multiply(rows, name, self.writer.weights[name], bias)
@@ -88,6 +105,8 @@ class StandardAttention:
     def _to_heads(self, part: Value, count: int, role: str) -> Value:
         # A size of 0 means the size that the input has. No size is -1, because onnxruntime cannot
         # infer a size if A is 0.
+        if self.one_query:
+            return self.writer.op.Reshape(part, self.writer.ints(0, count, 1, self._width(role)))
         shape = self.writer.ints(0, 0, count, self._width(role))
         heads = self.writer.op.Reshape(part, shape)  # (A, M, count, width)
         return self.writer.op.Transpose(heads, perm=[0, 2, 1, 3])
@@ -124,14 +143,16 @@ class ReproducibleAttention(StandardAttention):
     method adds the exponentials in the way that is the fastest for its shapes.
     """
 
-    def attend(self, query: Value, key: Value, value: Value, mask: Value) -> tuple[Value, Value]:
+    def attend(
+        self, query: Value, key: Value, value: Value, mask: Value | None
+    ) -> tuple[Value, Value]:
         """Sum in float64, which is the same in every order, after rounding to float32."""
         op = self.writer.op
         powers = self._powers(op.FusedMatMul(query, key, transB=1, _domain=CONTRIB), mask)
         exact = op.Cast(powers, to=ir.DataType.DOUBLE.value)
         total = op.ReduceSum(exact, self.writer.ints(-1), keepdims=1)
         weights = op.Div(powers, op.Cast(total, to=ir.DataType.FLOAT.value))
-        return op.Transpose(op.MatMul(weights, value), perm=[0, 2, 1, 3]), weights
+        return op.MatMul(weights, value), weights
 
     def attend_source(
         self, query: Value, key: Value, value: Value, mask: Value
@@ -145,26 +166,27 @@ class ReproducibleAttention(StandardAttention):
         with_ones = op.Pad(value, self.writer.ints(0, 0, 0, 0, 0, 0, 0, 1), one)
         sizes = self.writer.ints(self.options.value_width, 1)
         sums, total = op.Split(op.MatMul(powers, with_ones), sizes, axis=-1, _outputs=2)
-        return op.Transpose(op.Div(sums, total), perm=[0, 2, 1, 3]), op.Div(powers, total)
+        return op.Div(sums, total), op.Div(powers, total)
 
-    def attend_past(self, query: Value, key: Value, value: Value, lineage: Value) -> Value:
+    def attend_past(self, query: Value, key: Value, value: Value, lineage: Value | None) -> Value:
         """Sum in float32, which onnxruntime compiles for the oldest processors: equal on all."""
         op = self.writer.op
         powers = self._powers(op.FusedMatMul(query, key, transB=1, _domain=CONTRIB), lineage)
         total = op.ReduceSum(powers, self.writer.ints(-1), keepdims=1)
-        return op.Transpose(op.Div(op.MatMul(powers, value), total), perm=[0, 2, 1, 3])
+        return op.Div(op.MatMul(powers, value), total)
 
-    def _powers(self, scores: Value, mask: Value) -> Value:
+    def _powers(self, scores: Value, mask: Value | None) -> Value:
         """Return the exponentials of masked scores (A, H, M, S) minus their maximum."""
         op = self.writer.op
-        masked = op.Add(scores, mask)
+        masked = self._masked(scores, mask)
         lowered = op.Sub(masked, op.ReduceMax(masked, self.writer.ints(-1), keepdims=1))
         return op.Exp(op.Max(lowered, self.writer.constant("lowest_power", LOWEST_POWER)))
 
 
-def attention(writer: OperatorWriter, path: str) -> StandardAttention:
+def attention(writer: OperatorWriter, path: str, one_query: bool = False) -> StandardAttention:
     """Return the attention whose sums are as reproducible as the writer's products."""
-    return (ReproducibleAttention if writer.is_int8 else StandardAttention)(writer, path)
+    kind = ReproducibleAttention if writer.is_int8 else StandardAttention
+    return kind(writer, path, one_query)
 
 
 class SSRUWriter:
@@ -178,16 +200,23 @@ class SSRUWriter:
         self.path = path
         self.width = writer.options.model_dim
 
-    def to_past(self, x: Value, past: Sequence[Value], lineage: Value) -> tuple[Value, list[Value]]:
+    def to_past(
+        self, x: Value, past: Sequence[Value], lineage: Value | None
+    ) -> tuple[Value, list[Value]]:
         """Map rows (A, M, D) to rows, and return the next states (A, 1, M, D); see `SSRU.step`."""
         op = self.writer.op
         ints = self.writer.ints
+        forget, update = self._gates(x)
+        if lineage is None:
+            update = op.Unsqueeze(update, ints(1))
+            kept = op.Mul(op.Unsqueeze(forget, ints(1)), *past)  # (A, 1, 0 or 1, D)
+            state = op.ReduceSum(op.Concat(kept, update, axis=2), ints(2), keepdims=1)
+            return op.Relu(op.Squeeze(state, ints(1))), [state]
         beams = op.Shape(x, start=1, end=2)  # (1,): M
         # The columns of the previous position. The first step has none: a product of no columns.
         columns = op.Slice(lineage, op.Mul(beams, ints(-2)), op.Neg(beams), ints(3))
         visible = op.Equal(columns, self.writer.constant("visible", np.float32(0)))
         previous = op.MatMul(op.Cast(visible, to=ir.DataType.FLOAT.value), *past)
-        forget, update = self._gates(x)
         kept = op.Mul(forget, op.Squeeze(previous, ints(1)))
         rows = op.Add(kept, update)
         return op.Relu(rows), [op.Unsqueeze(rows, ints(1))]

@@ -130,7 +130,8 @@ class _Expansion:
         write: dict[str, Callable[..., Results]] = {
             conversion.READ: lambda op, source: [write_read_nodes(op, self.members, source)],
             conversion.CACHE: self._cache,
-            conversion.STEP: self._step,
+            conversion.STEP: functools.partial(self._step, conversion.STEP, 3),
+            conversion.GREEDY_STEP: functools.partial(self._step, conversion.GREEDY_STEP, 2),
             conversion.DECODE: self._decode,
             conversion.LOGITS: lambda op, outputs: [
                 [_layers(op, node.op_type, i, [output], 1)[0] for i, output in enumerate(outputs)]
@@ -154,11 +155,11 @@ class _Expansion:
             values.append(_declare_float(empty, shape))
         return [values]
 
-    def _step(self, op: tape.Tape, *inputs: Any) -> Results:
-        step_tensors, cache, rest = inputs[:3], inputs[3], inputs[4:]
+    def _step(self, operator: str, count: int, op: tape.Tape, *inputs: Any) -> Results:
+        step_tensors, cache, rest = inputs[:count], inputs[count], inputs[count + 1 :]
         memory, candidates = ((), rest) if self.architecture == "decoder" else (rest[0], rest[1:])
         logits, attention, next_cache = write_step_nodes(
-            op, self.members, step_tensors, cache, memory, candidates
+            op, self.members, step_tensors, cache, memory, candidates, operator
         )
         return [logits, mean(op, attention), next_cache]
 
@@ -222,10 +223,12 @@ def write_step_nodes(
     cache: Iterable[Value],
     memory: Iterable[Value] = (),
     candidates: Sequence[Value] = (),
+    operator: str = conversion.STEP,
 ) -> tuple[list[Value], list[Value], list[Value]]:
     """Write the `Step` nodes of all members, from the last tokens, their position and the lineage.
 
-    Return the logits and the attention of each member, and the longer cache.
+    A `GREEDY_STEP` has no lineage. Return the logits and the attention of each member, and the
+    longer cache.
     """
     remaining_cache = iter(cache)
     logits: list[Value] = []
@@ -235,7 +238,7 @@ def write_step_nodes(
         count = len(cache_shapes(members[number]))
         member_cache = itertools.islice(remaining_cache, count)
         inputs = [*step_tensors, *member_cache, *member_memory, *candidates]
-        results = _layers(op, conversion.STEP, number, inputs, count + 2)
+        results = _layers(op, operator, number, inputs, count + 2)
         logits.append(results[0])
         attention.append(results[1])
         next_cache += results[2:]
