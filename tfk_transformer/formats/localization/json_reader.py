@@ -63,8 +63,6 @@ def _edits(text: str, is_arb: bool, target_language: str | None) -> Iterator[Edi
 
 
 def _decode(match: re.Match[str]) -> str | Item:
-    if match[0] == '"':
-        return Item(ItemType.BREAK, *match.span())
     decoded: str = json.loads(f'"{match[0]}"')
     is_control = CONTROLS.fullmatch(decoded) and not decoded.isspace()
     return Item(ItemType.POINT, *match.span()) if is_control else decoded

@@ -23,9 +23,8 @@ CONTROLS = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff\ufffe\uffff]
 class Notation(NamedTuple):
     """How a format writes strings."""
 
-    escapes: re.Pattern[str]
-    # A match of `escapes` -> the characters that it stands for, or an item that stays unchanged: a
-    # BREAK between strings, and others inside them.
+    escapes: re.Pattern[str]  # also the quotes around strings
+    # A match of `escapes` -> the characters that it stands for, or an item that stays unchanged.
     decode: Callable[[re.Match[str]], str | Item]
     encode: Callable[[str], str]  # a text without control characters -> as it is in the file
     has_lines: bool = True  # whether a line break in a string ends a text
@@ -98,7 +97,8 @@ def _parts(text: str, start: int, end: int, notation: Notation) -> list[Item]:
     done = start
     for match in notation.escapes.finditer(text, start, end):
         parts.append(Item(ItemType.TEXT, done, match.start(), text[done : match.start()]))
-        decoded = notation.decode(match)
+        is_end = match[0] in ('"', QUOTE)
+        decoded = Item(ItemType.BREAK, *match.span()) if is_end else notation.decode(match)
         if isinstance(decoded, str):
             decoded = Item(ItemType.TEXT, *match.span(), decoded)
         parts.append(decoded)

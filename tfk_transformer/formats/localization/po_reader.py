@@ -7,22 +7,23 @@ from tfk_transformer.formats.documents.edited_text import Edit
 from tfk_transformer.formats.documents.items import Document, Item, ItemType
 from tfk_transformer.formats.localization.places import Notation, line_of, place_document
 
-QUOTED = r'"(?:[^"\\\r\n]|\\.)*+"'
-STRING = rf"[ \t]*{QUOTED}(?:\s*{QUOTED})*+\s*"
+# A string, of which all quotes but the first and the last one belong to the content.
+CONTENT = r'(?:[^"\\\r\n]|\\.|"\s*")*+'
+STRING = rf'[ \t]*"{CONTENT}"\s*'
 ENTRY = re.compile(
-    rf"(?P<context>msgctxt{STRING})?msgid(?P<source>{STRING})"
-    rf"(?:msgid_plural(?P<plural>{STRING})(?P<forms>(?:msgstr\[\d+\]{STRING})+)"
-    rf"|msgstr(?P<target>{STRING}))"
+    rf'(?P<context>msgctxt{STRING})?msgid[ \t]*"(?P<source>{CONTENT})"\s*'
+    rf'(?:msgid_plural[ \t]*"(?P<plural>{CONTENT})"\s*(?P<forms>(?:msgstr\[\d+\]{STRING})+)'
+    rf'|msgstr[ \t]*"(?P<target>{CONTENT})"\s*)'
 )
 COMMENT = re.compile(r"\s+|#(?P<type>[,|]?)(?P<text>[^\r\n]*)")
 # The end of a line is no part of a string.
 ESCAPES = re.compile(r'"[ \t]*\r?\n[ \t]*"|\\(?:[0-7]{1,3}|x[0-9A-Fa-f]+|.)|"')
 DECODED = {r"\n": "\n", r"\t": "\t", r"\r": "\r", r"\"": '"', r"\\": "\\"}
-EMPTY = re.compile(r'\s*(?:(?:msgstr\[\d+\]\s*)?""\s*)*+')
+EMPTY = re.compile(r'(?:"\s*"|msgstr\[\d+\][ \t]*"(?:"\s*")*+"\s*)*+')
 LINE_FEED = re.compile(r"(?<!\r)\n")
 NUMBER_OF_PLURALS = re.compile(r"nplurals[ \t]*=[ \t]*(\d+)")
 CHARSET = re.compile(r"charset=([^\s\\]+)")
-LANGUAGE = re.compile(r'"Language:([^"\\]*)')
+LANGUAGE = re.compile(r'(?<=")Language:([^"\\]*)')
 UNSET_CHARSETS = ("CHARSET", "ASCII", "US-ASCII")  # of templates
 # An accelerator inside a word, such as E&xit, moves to the start of the word.
 INNER_ACCELERATOR = re.compile(r"(?<![\w&])([A-Z][a-z]*)(&(?!\w+;)|_)(?=[a-z])")
@@ -47,10 +48,10 @@ def read(text: str, target_language: str | None = None) -> Document:
                 f"'{line}' in line {line_of(text, position)}; correct the entry."
             )
         if EMPTY.fullmatch(entry["source"]):
-            if entry["target"] and not entry["context"]:
+            if entry["forms"] is None and not entry["context"]:
                 header = entry["target"]
-                edits += _header_edits(header, entry.start("target"), target_language)
-        elif EMPTY.fullmatch(entry["target"] or entry["forms"]):
+                edits += _header_edits(text, *entry.span("target"), target_language)
+        elif EMPTY.fullmatch(entry["target"] or entry["forms"] or ""):
             edits += [_fuzzy_edit(entry, comments), *_entry_edits(text, entry, header)]
         comments = []
         position = entry.end()
@@ -59,10 +60,10 @@ def read(text: str, target_language: str | None = None) -> Document:
     return place_document(text, edits, Notation(ESCAPES, _decode, _encode))
 
 
-def _header_edits(header: str, start: int, target_language: str | None) -> Iterator[Edit]:
-    charset = CHARSET.search(header)
+def _header_edits(text: str, start: int, end: int, target_language: str | None) -> Iterator[Edit]:
+    charset = CHARSET.search(text, start, end)
     if charset and charset[1].upper() in UNSET_CHARSETS:
-        yield Edit(start + charset.start(1), start + charset.end(1), "UTF-8")
+        yield Edit(*charset.span(1), "UTF-8")
     elif charset and charset[1].upper() not in ("UTF-8", "UTF8"):
         raise ValueError(
             f"text: expected charset=UTF-8 in the header, got {charset[1]}; convert the file with "
@@ -70,12 +71,11 @@ def _header_edits(header: str, start: int, target_language: str | None) -> Itera
         )
     if target_language is not None:
         code = target_language.replace("-", "_")
-        language = LANGUAGE.search(header)
+        language = LANGUAGE.search(text, start, end)
         if language:
-            yield Edit(start + language.start(1), start + language.end(1), f" {code}")
+            yield Edit(*language.span(1), f" {code}")
         else:
-            end = start + len(header.rstrip())
-            yield Edit(end, end, f'\n"Language: {code}\\n"')
+            yield Edit(end, end, f'"\n"Language: {code}\\n')
 
 
 def _fuzzy_edit(entry: re.Match[str], comments: list[re.Match[str]]) -> Edit:
@@ -90,9 +90,8 @@ def _fuzzy_edit(entry: re.Match[str], comments: list[re.Match[str]]) -> Edit:
 
 def _entry_edits(text: str, entry: re.Match[str], header: str) -> Iterator[Edit]:
     """Yield a copy of the source for each form of the translation."""
-    if entry["target"]:
-        start, end = _quoted(entry, "target")
-        yield _copy(entry, "source", start, end)
+    if entry["forms"] is None:
+        yield _copy(entry, "source", *entry.span("target"))
         return
     count = NUMBER_OF_PLURALS.search(header)
     if count is None:
@@ -113,21 +112,10 @@ def _entry_edits(text: str, entry: re.Match[str], header: str) -> Iterator[Edit]
 
 def _copy(entry: re.Match[str], name: str, start: int, end: int) -> Edit:
     """Return an edit to a copy of a string."""
-    source = _quoted(entry, name)
-    copy = entry.string[slice(*source)]
-    return Edit(start, end, INNER_ACCELERATOR.sub(r"\2\1", copy), source)
-
-
-def _quoted(entry: re.Match[str], name: str) -> tuple[int, int]:
-    """Return the span of a string inside its quotes."""
-    string = entry[name]
-    start = entry.start(name)
-    return start + string.index('"') + 1, start + string.rindex('"')
+    return Edit(start, end, INNER_ACCELERATOR.sub(r"\2\1", entry[name]), entry.span(name))
 
 
 def _decode(match: re.Match[str]) -> str | Item:
-    if match[0] == '"':
-        return Item(ItemType.BREAK, *match.span())
     if match[0].startswith('"'):
         return ""
     # The number of a byte, or a control character.

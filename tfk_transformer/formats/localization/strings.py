@@ -4,7 +4,6 @@ import bisect
 import itertools
 import re
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
 
 from tfk_transformer.formats.documents.items import (
     PLACEHOLDER,
@@ -49,15 +48,6 @@ ICU_ARGUMENT = re.compile(r"\{\s*[\w.]+\s*(?:,[^{}]*)?\}")
 ICU_SYNTAX = re.compile(r"''|'[{}#|][^']*'|[{}#]")
 
 
-class Mark(NamedTuple):
-    """The item of text[start:end]."""
-
-    start: int
-    end: int
-    type: ItemType
-    name: str = ""
-
-
 def string_items(parts: Sequence[Item], has_lines: bool) -> Iterator[Item]:
     """Yield the items of a string.
 
@@ -81,8 +71,8 @@ def string_items(parts: Sequence[Item], has_lines: bool) -> Iterator[Item]:
         yield from between(done, mark.start)
         is_word = mark.type is ItemType.POINT and WORD_POINT.match(text, mark.start)
         covered = list(between(mark.start, mark.end))
-        span = (covered[0].start, covered[-1].end)
-        yield Item(mark.type, *span, STAND_IN if is_word else "", name=mark.name)
+        shown_text = STAND_IN if is_word else ""
+        yield mark._replace(start=covered[0].start, end=covered[-1].end, text=shown_text)
         done = mark.end
     yield from between(done, len(text))
 
@@ -93,9 +83,9 @@ def string_structure(text: str, has_lines: bool) -> list[str]:
     for string in text.split(STRING_END):
         marks = _marks(string, has_lines, has_addresses=False)
         if marks is None:  # a message that cannot be parsed stays
-            marks = [Mark(0, len(string), ItemType.BREAK)]
+            marks = [Item(ItemType.BREAK, 0, len(string))]
         done = 0
-        for mark in [*marks, Mark(len(string), len(string), ItemType.BREAK)]:
+        for mark in [*marks, Item(ItemType.BREAK, len(string), len(string))]:
             # Characters that could be part of markup.
             structure += [f"inline {c}" for c in re.findall("[{}%]", string[done : mark.start])]
             is_inline = mark.type is not ItemType.BREAK
@@ -104,7 +94,7 @@ def string_structure(text: str, has_lines: bool) -> list[str]:
     return structure
 
 
-def _marks(text: str, has_lines: bool, has_addresses: bool = True) -> list[Mark] | None:
+def _marks(text: str, has_lines: bool, has_addresses: bool = True) -> list[Item] | None:
     """Return the markup of a string in order; None for a message of ICU that is invalid."""
     messages = _message_marks(text) if ICU_START.search(text) else []
     if messages is None:
@@ -117,8 +107,8 @@ def _marks(text: str, has_lines: bool, has_addresses: bool = True) -> list[Mark]
     masked = "".join([*pieces, text[done:]])
     marks = [*messages, *_simple_marks(masked, has_lines)]
     if has_addresses and ADDRESS.search(masked):
-        marks += [Mark(*span, ItemType.POINT) for span in placeholder_spans(masked)]
-    joined: list[Mark] = []
+        marks += [Item(ItemType.POINT, *span) for span in placeholder_spans(masked)]
+    joined: list[Item] = []
     for mark in sorted(marks, key=lambda mark: (mark.start, -mark.end)):
         if joined and mark.start < joined[-1].end:
             joined[-1] = joined[-1]._replace(end=max(joined[-1].end, mark.end))
@@ -127,21 +117,21 @@ def _marks(text: str, has_lines: bool, has_addresses: bool = True) -> list[Mark]
     return joined
 
 
-def _simple_marks(text: str, has_lines: bool) -> Iterator[Mark]:
+def _simple_marks(text: str, has_lines: bool) -> Iterator[Item]:
     for match in MARKUP.finditer(text):
         if match["break"]:
             if has_lines or not match[0].isspace():
-                yield Mark(*match.span(), ItemType.BREAK)
+                yield Item(ItemType.BREAK, *match.span())
         elif match["point"] or match["closed"] or match["name"].lower() in VOID_TAGS:
-            yield Mark(*match.span(), ItemType.POINT)
+            yield Item(ItemType.POINT, *match.span())
         else:
             item_type = ItemType.CLOSE if match["end"] else ItemType.OPEN
-            yield Mark(*match.span(), item_type, match["name"])
+            yield Item(item_type, *match.span(), name=match["name"])
 
 
-def _message_marks(text: str) -> list[Mark] | None:
+def _message_marks(text: str) -> list[Item] | None:
     """Return the syntax of a message of ICU, except for simple arguments; None if it is invalid."""
-    marks: list[Mark] = []
+    marks: list[Item] = []
     branches: list[bool] = []  # around the position: whether each is a branch of a plural
     position = 0
     while match := ICU_SYNTAX.search(text, position):
@@ -157,13 +147,13 @@ def _message_marks(text: str) -> list[Mark] | None:
             following = ICU_ARGUMENT.match(text, start)
         else:
             if match[0] != "#" or any(branches):
-                marks.append(Mark(start, position, ItemType.POINT))
+                marks.append(Item(ItemType.POINT, start, position))
             continue
         if following is None:
             return None
         position = following.end()
         if argument or match[0] == "}":
-            marks.append(Mark(start, position, ItemType.BREAK))
+            marks.append(Item(ItemType.BREAK, start, position))
             if following[0].endswith("{"):
                 branches.append(is_plural)
     return None if branches else marks

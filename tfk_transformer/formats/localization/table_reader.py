@@ -2,24 +2,16 @@
 
 import re
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
 
 from tfk_transformer.formats.documents.edited_text import Edit, EditedText
-from tfk_transformer.formats.documents.items import Document, Item, ItemType
+from tfk_transformer.formats.documents.items import Document
 from tfk_transformer.formats.localization.places import QUOTE, Notation, line_of, place_document
 from tfk_transformer.text.results import DocumentTranslation
+from tfk_transformer.text.words import Span
 
 DELIMITERS = ",;\t"
 ESCAPES = re.compile(f'""|"|{QUOTE}')
 ADDED_QUOTES = re.compile(f"{QUOTE}([^{QUOTE}]*){QUOTE}")
-
-
-class Cell(NamedTuple):
-    """A cell: file[start:end], without its quotes."""
-
-    start: int
-    end: int
-    is_quoted: bool
 
 
 def read(text: str, fields: Sequence[str] = ()) -> Document:
@@ -38,24 +30,24 @@ def read(text: str, fields: Sequence[str] = ()) -> Document:
         if len(row) <= max(columns):
             raise ValueError(
                 f"text: expected {max(columns) + 1} columns or more, got {len(row)} in line "
-                f"{line_of(text, row[0].start)}; correct the row."
+                f"{line_of(text, row[0][0])}; correct the row."
             )
         for cell in sorted({row[column] for column in columns}):
-            edits += _edits(text, cell)
-    document = place_document(text, edits, Notation(ESCAPES, _decode, _encode))
+            edits += _edits(text, *cell)
+    document = place_document(text, edits, Notation(ESCAPES, lambda match: '"', _encode))
     special = re.compile(f'[{delimiter}"\r\n]')
     return document._replace(
         finish=lambda translation: _with_quotes(document.finish(translation), special)
     )
 
 
-def _rows(text: str, delimiter: str) -> Iterator[list[Cell]]:
-    """Yield the rows that are not blank."""
+def _rows(text: str, delimiter: str) -> Iterator[list[Span]]:
+    """Yield the cells, without their quotes, of each row that is not blank."""
     pattern = re.compile(
         rf'(?:"(?P<quoted>(?:[^"]|"")*+)"|(?P<plain>(?!")[^{delimiter}\r\n]*))'
         rf"(?P<end>{delimiter}|\r?\n|\r|\Z)"
     )
-    row: list[Cell] = []
+    row: list[Span] = []
     position = 0
     while position < len(text) or row:
         match = pattern.match(text, position)
@@ -65,8 +57,7 @@ def _rows(text: str, delimiter: str) -> Iterator[list[Cell]]:
                 f"'{text[position:].splitlines()[0][:40]}' in line {line_of(text, position)}; "
                 "correct the cell."
             )
-        name = "plain" if match["quoted"] is None else "quoted"
-        row.append(Cell(*match.span(name), name == "quoted"))
+        row.append(match.span("plain" if match["quoted"] is None else "quoted"))
         if match["end"] != delimiter:
             if len(row) > 1 or match[0].strip():
                 yield row
@@ -74,11 +65,11 @@ def _rows(text: str, delimiter: str) -> Iterator[list[Cell]]:
         position = match.end()
 
 
-def _columns(text: str, first: list[Cell], fields: Sequence[str]) -> tuple[bool, list[int]]:
+def _columns(text: str, first: list[Span], fields: Sequence[str]) -> tuple[bool, list[int]]:
     """Return whether the first row has the names of columns, and the indices of `fields`."""
     if fields and all(field.isdecimal() and int(field) for field in fields):
         return False, [int(field) - 1 for field in fields]
-    names = [text[cell.start : cell.end].replace('""', '"') for cell in first]
+    names = [text[slice(*cell)].replace('""', '"') for cell in first]
     unknown = [field for field in fields if names.count(field) != 1]
     if unknown or not fields:
         raise ValueError(
@@ -88,20 +79,15 @@ def _columns(text: str, first: list[Cell], fields: Sequence[str]) -> tuple[bool,
     return True, [names.index(field) for field in fields]
 
 
-def _edits(text: str, cell: Cell) -> Iterator[Edit]:
+def _edits(text: str, start: int, end: int) -> Iterator[Edit]:
     """Yield a copy of a cell with letters, in quotes, which its translation may need."""
-    start, end, is_quoted = cell
     value = text[start:end]
-    if is_quoted:
+    if text[start - 1 : start] == '"':
         yield Edit(start, end, value, (start, end))
     elif any(map(str.isalpha, value)):
         yield Edit(start, start, QUOTE)
         yield Edit(start, end, value.replace('"', '""'), (start, end))
         yield Edit(end, end, QUOTE)
-
-
-def _decode(match: re.Match[str]) -> str | Item:
-    return '"' if match[0] == '""' else Item(ItemType.BREAK, *match.span())
 
 
 def _encode(text: str) -> str:

@@ -39,7 +39,10 @@ ESCAPES = re.compile(
 # Of targets with a text that is not a translation so far, such as a copy of the source.
 UNTRANSLATED_STATES = ("new", "needs-translation", "initial")
 FINAL_STATES = ("final", "signed-off")
-CODE_STARTS, CODE_ENDS = ("bx", "bpt", "sc", "sm"), ("ex", "ept", "ec", "em")
+CODE_TYPES = {
+    **dict.fromkeys(("bx", "bpt", "sc", "sm"), ItemType.OPEN),
+    **dict.fromkeys(("ex", "ept", "ec", "em"), ItemType.CLOSE),
+}
 
 
 def read(text: str, target_language: str | None = None) -> Document:
@@ -150,22 +153,16 @@ def _decode(match: re.Match[str]) -> str | Item:
     if tag is None:
         return Item(ItemType.POINT, *match.span())
     name = tag["name"]
-    attributes = _attributes(tag[0])
-    code = attributes.get("id", "")
-    pair = f"code {attributes.get('rid') or attributes.get('startRef') or code}"
     if name in ("source", "target"):
         return Item(ItemType.BREAK, *match.span())
     if name in ("g", "pc", "mrk") and match["mark"] is None and not tag["empty"]:
-        pair = name
         item_type = ItemType.CLOSE if tag["end"] else ItemType.OPEN
-    elif name in CODE_STARTS:
-        item_type = ItemType.OPEN
-    elif name in CODE_ENDS:
-        item_type = ItemType.CLOSE
-    else:
-        item_type = ItemType.POINT
-    is_word = item_type is ItemType.POINT and name in ("x", "ph", "mrk")
-    return Item(item_type, *match.span(), STAND_IN if is_word else "", name=pair)
+        return Item(item_type, *match.span(), name=name)
+    attributes = _attributes(tag[0])
+    code = attributes.get("rid") or attributes.get("startRef") or attributes.get("id")
+    shown = STAND_IN if name in ("x", "ph", "mrk") else ""
+    item_type = CODE_TYPES.get(name, ItemType.POINT)
+    return Item(item_type, *match.span(), shown, name=f"code {code}")
 
 
 def _encode(text: str) -> str:
