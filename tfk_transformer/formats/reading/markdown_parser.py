@@ -52,16 +52,8 @@ def markdown_parser(dialect: str) -> MarkdownIt:
     md.use(deflist_plugin).use(fieldlist_plugin)
     if dialect == "mdx":
         md.disable(["code", "html_block", "autolink"])
-    block = md.block.ruler
-    block.before("table", "directive", markdown_rules.directive, markdown_rules.ENDS)
-    block.before("table", "indented", markdown_rules.indented, markdown_rules.ENDS)
-    block.before("table", "syntax", markdown_rules.syntax, markdown_rules.ENDS)
-    block.before("table", "comment", markdown_rules.comment)
-    block.before("fieldlist", "definition", markdown_rules.definition)
+    md.use(markdown_rules.dialects)
     inline = md.inline.ruler
-    inline.at("text", markdown_rules.text)
-    inline.before("escape", "unchanged", markdown_rules.unchanged)
-    inline.after("link", "reference", markdown_rules.reference)
     for name, rule in zip(inline.get_active_rules(), inline.getRules(""), strict=True):
         if name != "text":
             inline.at(name, _with_spans(name, rule))

@@ -4,14 +4,19 @@ Lines that are syntax become tokens of the type "syntax", which stay unchanged.
 """
 
 import re
+from collections.abc import Callable
+from typing import TypeAlias
 
+from markdown_it import MarkdownIt
 from markdown_it.common.utils import normalizeReference
 from markdown_it.ruler import RuleOptionsType
 from markdown_it.rules_block import StateBlock
 from markdown_it.rules_inline import StateInline
 
-from tfk_transformer.formats.reading.units import ANY_UNIT, BARRIER, EDGE, TEXT_DIRECTIVES, UNIT
+from tfk_transformer.formats.reading.units import ANY_UNIT, BARRIER, EDGE, UNIT
 from tfk_transformer.text.words import Span
+
+BlockRule: TypeAlias = Callable[[StateBlock, int, int, bool], bool]
 
 SYNTAX = re.compile(
     rf"""
@@ -29,14 +34,7 @@ SYNTAX = re.compile(
     re.VERBOSE | re.IGNORECASE,
 )
 INDENTED = re.compile(r'(?:!!!|\?\?\?)\+?[ ]*[\w"].*|===[!+]?[ ]+".*"')
-DIRECTIVE = re.compile(r"(?P<fence>`{3,}|~{3,}|:{3,})[ ]*\{(?P<name>[^}\s]+)\}.*")
-OPTION = re.compile(r":[\w-]+:(?:\s.*)?")
-# Directives whose content is not Markdown, in fences of colons.
-CODE_DIRECTIVES = set(
-    "code code-block code-cell sourcecode parsed-literal math toctree eval-rst mermaid graphviz "
-    "literalinclude include image raw csv-table bibliography plot".split()
-)
-DEFINITION = re.compile(r":[ ]{3,}(?=\S)")
+DEFINITION = re.compile(r"(?P<mark>:[ ]{3,})\S.*")
 COMMENT = re.compile(r"%(?:\s.*)?")
 # What these blocks end without a blank line.
 ENDS: RuleOptionsType = {"alt": ["paragraph", "reference", "blockquote", "list", "footnote_def"]}
@@ -57,139 +55,75 @@ BLANK = re.compile(r"\s")
 KEY = re.compile(r"(?P<break>\n?)\[(?P<key>[^\[\]]*)\]")
 
 
-def line_text(state: StateBlock, line: int) -> str:
-    """Return a line without the blanks around it."""
-    start = state.bMarks[line] + state.tShift[line]
-    return state.src[start : state.eMarks[line]].rstrip()
+def dialects(md: MarkdownIt) -> None:
+    """Add the rules to a parser."""
+    block, inline = md.block.ruler, md.inline.ruler
+    block.before("table", "indented", _line_rule(INDENTED, _indented), ENDS)
+    block.before("table", "syntax", _line_rule(SYNTAX, _syntax), ENDS)
+    block.before("table", "comment", _line_rule(COMMENT, _syntax))
+    block.before("fieldlist", "definition", _line_rule(DEFINITION, _definition))
+    inline.at("text", _text)
+    inline.before("escape", "unchanged", _unchanged)
+    inline.after("link", "reference", _reference)
 
 
-def comment(state: StateBlock, start: int, end: int, silent: bool) -> bool:
-    """Parse a comment of MyST. It does not end a paragraph."""
-    if state.is_code_block(start) or not COMMENT.fullmatch(line_text(state, start)):
-        return False
-    if not silent:
-        _push_syntax(state, start, start + 1)
-    return True
+def _line_rule(pattern: re.Pattern[str], parse: Callable[..., None]) -> BlockRule:
+    """Return a rule for blocks whose first line, without blanks around it, matches a pattern."""
 
-
-def syntax(state: StateBlock, start: int, end: int, silent: bool) -> bool:
-    """Parse a line that is syntax."""
-    if state.is_code_block(start) or not SYNTAX.fullmatch(line_text(state, start)):
-        return False
-    if not silent:
-        _push_syntax(state, start, start + 1)
-    return True
-
-
-def directive(state: StateBlock, start: int, end: int, silent: bool) -> bool:
-    """Parse a directive of MyST in a fence, with its options."""
-    match = DIRECTIVE.fullmatch(line_text(state, start))
-    if match is None or state.is_code_block(start):
-        return False
-    if match["fence"][0] != ":" and match["name"] not in TEXT_DIRECTIVES:
-        return False  # a code block
-    if silent:
+    def rule(state: StateBlock, start: int, end: int, silent: bool) -> bool:
+        line = slice(state.bMarks[start] + state.tShift[start], state.eMarks[start])
+        match = pattern.fullmatch(state.src[line].rstrip())
+        if match is None or state.is_code_block(start):
+            return False
+        if not silent:
+            parse(state, start, end, match)
         return True
-    closing = re.escape(match["fence"]) + match["fence"][0] + "*"
-    last, is_closed = _closing_line(state, closing, start + 1, end)
-    if match["name"] in CODE_DIRECTIVES:
-        _push_syntax(state, start, last + is_closed)
-        return True
-    line = start + 1  # after the options: `:name: value` or YAML
-    if line < last and line_text(state, line) == "---":
-        lines = (n for n in range(line + 1, last) if line_text(state, n) == "---")
-        line = next(lines, line - 1) + 1
-    else:
-        while line < last and OPTION.fullmatch(line_text(state, line)):
-            line += 1
-    _push_syntax(state, start, line)
-    _tokenize(state, state.line, last, state.blkIndent)
-    if is_closed:
-        _push_syntax(state, last, last + 1)
-    return True
+
+    return rule
 
 
-def _closing_line(state: StateBlock, pattern: str, start: int, end: int) -> tuple[int, bool]:
-    """Return the first line that matches, and True; or the end of the block, and False."""
-    # By pattern, indent and depth of quotation, in which lines read otherwise, the end of a block
-    # that has no such line from a line on. Otherwise many lines would search the same lines.
-    unclosed = state.env.setdefault("unclosed", {})
-    mark = state.bMarks[start]
-    quotes = state.src.count(">", state.src.rfind("\n", 0, mark) + 1, mark)
-    key = (pattern, state.blkIndent, quotes, end)
-    first, last = unclosed.get(key, (end, end))
-    if first <= start < last:
-        return last, False
-    for line in range(start, end):
-        if not state.isEmpty(line) and state.sCount[line] < state.blkIndent:
-            end = line
-            break
-        if re.fullmatch(pattern, line_text(state, line)):
-            return line, True
-    unclosed[key] = (start, end)
-    return end, False
+def _syntax(state: StateBlock, start: int, end: int, match: re.Match[str]) -> None:
+    """Append a token for a line that is syntax."""
+    token = state.push("syntax", "", 0)
+    token.map = [start, start + 1]
+    token.content = match[0]
+    state.line = start + 1
 
 
-def indented(state: StateBlock, start: int, end: int, silent: bool) -> bool:
+def _indented(state: StateBlock, start: int, end: int, match: re.Match[str]) -> None:
     """Parse an admonition or a tab of MkDocs, whose content is indented."""
-    if state.is_code_block(start) or not INDENTED.fullmatch(line_text(state, start)):
-        return False
-    if silent:
-        return True
-    indent = state.sCount[start] + 4
-    last = _indented_end(state, start, end, indent)
-    _push_syntax(state, start, start + 1)
-    _tokenize(state, start + 1, last, indent)
-    return True
+    _syntax(state, start, end, match)
+    _tokenize(state, start + 1, end, state.sCount[start] + 4)
 
 
-def definition(state: StateBlock, start: int, end: int, silent: bool) -> bool:
+def _definition(state: StateBlock, start: int, end: int, match: re.Match[str]) -> None:
     """Parse a definition whose term is a block, as MkDocs allows."""
-    match = DEFINITION.match(line_text(state, start))
-    if match is None or state.is_code_block(start):
-        return False
-    if silent:
-        return True
     indent = state.sCount[start] + 4
     before = (state.tShift[start], state.sCount[start])
-    state.tShift[start] += match.end()
-    state.sCount[start] += match.end()
-    _tokenize(state, start, _indented_end(state, start, end, indent), indent)
+    state.tShift[start] += match.end("mark")
+    state.sCount[start] += match.end("mark")
+    _tokenize(state, start, end, indent)
     state.tShift[start], state.sCount[start] = before
-    return True
 
 
-def _indented_end(state: StateBlock, start: int, end: int, indent: int) -> int:
-    """Return the end of the lines after `start` that are indented, without blank lines there."""
-    last = start + 1
-    for line in range(start + 1, end):
+def _tokenize(state: StateBlock, start: int, end: int, indent: int) -> None:
+    """Parse the lines from `start` on that are indented as the content of a block."""
+    last = start  # the end of these lines, without blank lines there
+    for line in range(start, end):
         if not state.isEmpty(line):
             if state.sCount[line] < indent:
                 break
             last = line + 1
-    return last
-
-
-def _tokenize(state: StateBlock, start: int, end: int, indent: int) -> None:
-    """Parse the lines [start:end] as the content of a block."""
     outer = (state.lineMax, state.parentType, state.blkIndent)
-    state.lineMax, state.parentType, state.blkIndent = end, "container", indent
-    state.push("container_open", "", 1).map = [start, end]
-    state.md.block.tokenize(state, start, end)
+    state.lineMax, state.parentType, state.blkIndent = last, "container", indent
+    state.push("container_open", "", 1).map = [start, last]
+    state.md.block.tokenize(state, start, last)
     state.push("container_close", "", -1)
     state.lineMax, state.parentType, state.blkIndent = outer
-    state.line = end
+    state.line = last
 
 
-def _push_syntax(state: StateBlock, start: int, end: int) -> None:
-    """Append a token for lines that are syntax, and go on after them."""
-    token = state.push("syntax", "", 0)
-    token.map = [start, end]
-    token.content = state.getLines(start, end, state.blkIndent, False).rstrip()
-    state.line = end
-
-
-def text(state: StateInline, silent: bool) -> bool:
+def _text(state: StateInline, silent: bool) -> bool:
     """Parse text up to a character that can begin markup, or a unit."""
     match = TEXT.match(state.src, state.pos, state.posMax)
     if match is None:
@@ -200,7 +134,7 @@ def text(state: StateInline, silent: bool) -> bool:
     return True
 
 
-def unchanged(state: StateInline, silent: bool) -> bool:
+def _unchanged(state: StateInline, silent: bool) -> bool:
     """Parse text that a translation may not change."""
     unit = ANY_UNIT.match(state.src, state.pos, state.posMax)
     match = unit or MARK.match(state.src, state.pos, state.posMax)
@@ -215,7 +149,7 @@ def unchanged(state: StateInline, silent: bool) -> bool:
     return True
 
 
-def reference(state: StateInline, silent: bool) -> bool:
+def _reference(state: StateInline, silent: bool) -> bool:
     """Parse `[text][key]` and `[key][]` whose definitions are elsewhere.
 
     A name, as in `[package.Class][]`, stays unchanged. Between text and key can be a line break, as

@@ -50,11 +50,13 @@ MARKDOWN = rf"""
         | !?\[\[[^\[\]|\n]+\]\](?![(\[:])                                   # a wiki link
         | (?<!\S)%%(?![\s\d])[^%\n]+%%                                      # a comment of Obsidian
         | (?<![\w@/.+-])@[A-Za-z0-9](?:[\w./-]*\w)?                         # a mention
+        | (?<![\w./:&\#{{=-])\#\w(?:[\w/-]*\w)?                             # a hashtag
+        | (?<![\w./:-])[\w./-]++(?<!/)\#\d++(?![\w/-]*\w)                   # a/b#9, an issue
     )
-    | (?P<hash>(?<![&\#/{{=])\#\w(?:[\w/-]*\w)?)
     | (?P<skipped>\\(?!\{{[{{%])[!-/:-@\[-`{{-~] | \{{:?[ ]*(?:[\#.][\w-]|[\w-]+=)[^{{}}\n]*\}})
     | (?P<extension>\{{::(?P<extended>comment|nomarkdown)\b[^{{}}/]*\}})
-    | {MARKUP} | (?P<ticks>`+|~{{3,}}) | (?P<element_tag><(?=[A-Za-z/>]))
+    | (?P<ticks>`+|~{{3,}}|:{{3,}}(?=[ ]*\{{[^}}\s]+\}}))
+    | {MARKUP} | (?P<element_tag><(?=[A-Za-z/>]))
 """
 PRIVATE = f"(?P<private>{UNIT}+|{BARRIER}+)"  # characters of the document itself
 PATTERNS = {
@@ -82,7 +84,18 @@ TEXT_DIRECTIVES = set(
     "versionadded versionchanged deprecated epigraph topic sidebar margin dropdown figure card "
     "tab-item tab-set grid grid-item grid-item-card".split()
 )
-DIRECTIVE_NAME = re.compile(r"[ ]*\{([^}\s]+)\}")
+# Directives whose content is not Markdown, in fences of colons.
+CODE_DIRECTIVES = set(
+    "code code-block code-cell sourcecode parsed-literal math toctree eval-rst mermaid graphviz "
+    "literalinclude include image raw csv-table bibliography plot".split()
+)
+# A directive after its fence, with options: `:name: value` or YAML.
+DIRECTIVE = re.compile(
+    r"[ ]*\{(?P<name>[^}\s]+)\}[^\n]*"
+    r"(?:\n[ \t>]*---[ \t\r]*\n(?:(?![ \t>]*[`~:]{3}).*\n)*?[ \t>]*---[ \t\r]*$"
+    r"|(?:\n[ \t>]*:[\w-]+:(?:\s.*)?$)*)",
+    re.MULTILINE,
+)
 CONTAINER = re.compile(r"[ \t>]*(?:(?:[-*+:]|\d{1,9}[.)])[ \t]+[> \t]*)*")  # before a block
 CODE_SPAN = re.compile(
     r"(?P<ticks>`+)(?!`)(?:(?!\n[ \t>]*\n).){1,4000}?(?<!`)(?P=ticks)(?!`)", re.DOTALL
@@ -144,6 +157,7 @@ class _Scanner:
         self._missing: set[str] = set()  # patterns without a match in the rest of the text
         self._done = 0  # the end of the last unit
         self._unread = MAX_READINGS * len(text)  # characters that may be read for ends of braces
+        self._fences: list[str] = []  # of directives with text, around the position
         self._ended = {*re.findall(r"\{%[-+]?\s*end_?(\w+)", text)}  # names of paired tags
         self._ended |= {*re.findall(r"\{\{[<%]\s*/\s*([\w.-]+)", text)}
 
@@ -158,8 +172,7 @@ class _Scanner:
             end, plane = getattr(self, f"_{match.lastgroup}")(match)
             position = max(end, match.start() + 1)
             if plane:
-                start = self._name_start(match) if match.lastgroup == "hash" else match.start()
-                yield start, end, plane
+                yield match.start(), end, plane
                 self._done = end
 
     def _end(self, pattern: str, position: int) -> int:
@@ -221,19 +234,6 @@ class _Scanner:
             return match.end(), UNIT_PLANE
         return start, NO_PLANE
 
-    def _hash(self, match: re.Match[str]) -> tuple[int, int]:
-        """A hashtag, or an issue with its repository."""
-        start = self._name_start(match)
-        is_name = start == match.start() or match[0][1:].isdecimal()
-        is_url = self._text[start - 1 : start] == ":" or start < self._done
-        return match.end(), UNIT_PLANE if is_name and not is_url else NO_PLANE
-
-    def _name_start(self, match: re.Match[str]) -> int:
-        start = match.start()
-        while start and (self._text[start - 1].isalnum() or self._text[start - 1] in "_./-"):
-            start -= 1
-        return start
-
     def _extension(self, match: re.Match[str]) -> tuple[int, int]:
         """Code between extensions of kramdown."""
         return self._end(rf"\{{:/(?:{match['extended']})?\}}", match.end()), UNIT_PLANE
@@ -245,17 +245,25 @@ class _Scanner:
         return end, BARRIER_PLANE if self._dialect == "mdx" and end > match.end() else NO_PLANE
 
     def _ticks(self, match: re.Match[str]) -> tuple[int, int]:
-        """A block of code, or code in a sentence."""
+        """A block of code, code in a sentence, or the lines around the text of a directive."""
         text, mark = self._text, match[0]
         line_end = text.find("\n", match.end())
         line_end = len(text) if line_end < 0 else line_end
         info = text[match.end() : line_end]
-        is_fence = len(mark) >= 3 and (mark[0] == "~" or "`" not in info)
+        is_fence = len(mark) >= 3 and (mark[0] != "`" or "`" not in info)
         if is_fence and self._begins_block(match.start()):
-            directive = DIRECTIVE_NAME.match(info)
-            if directive and directive[1] in TEXT_DIRECTIVES:
-                return match.end(), NO_PLANE
             closing = rf"^[ \t>]*{mark}{mark[0]}*[ \t\r]*$"
+            directive = DIRECTIVE.match(text, match.end())
+            if directive and mark[0] == ":":  # any line of colons is syntax
+                is_code = directive["name"] in CODE_DIRECTIVES
+                end = self._end(rf"{closing}|\Z", line_end) if is_code else directive.end()
+                return end, BARRIER_PLANE
+            if directive and directive["name"] in TEXT_DIRECTIVES:
+                self._fences.append(mark)
+                return directive.end(), BARRIER_PLANE
+            if self._fences and mark.startswith(self._fences[-1]) and not info.strip():
+                self._fences.pop()
+                return match.end(), BARRIER_PLANE
             return self._end(closing, line_end), NO_PLANE
         span = CODE_SPAN.match(text, match.start()) if mark[0] == "`" else None
         return span.end() if span else match.end(), NO_PLANE
