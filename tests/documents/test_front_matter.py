@@ -2,7 +2,7 @@
 
 import pytest
 
-from tfk_transformer.formats.reading.front_matter import edit_front_matter, front_matter_texts
+from tfk_transformer.formats.reading.front_matter import edit_front_matter
 from tfk_transformer.inference.conveyor import document_road
 from tfk_transformer.text.results import (
     DocumentSentence,
@@ -18,8 +18,8 @@ KEYS = ("title", "description")
 def translated(fields, translation, fence="---"):
     """Return the fields of front matter with a translation of each text."""
     document = f"{fence}\n{fields}\n{fence}\nbody\n"
-    texts = front_matter_texts(document, KEYS)
-    result = edit_front_matter(document, KEYS, [translation or text for text in texts]).text
+    editing = edit_front_matter(document, KEYS)
+    result = drive(editing, lambda texts: [translation or text for text in texts]).text
     return result.removeprefix(f"{fence}\n").removesuffix(f"\n{fence}\nbody\n")
 
 
@@ -82,7 +82,7 @@ def test_copied_values_keep_their_form():
 
 def test_positions_are_those_of_the_source():
     document = "---\ntitle: one\n---\ntwo\n"
-    changed = edit_front_matter(document, KEYS, ["zwei drei"])
+    changed = drive(edit_front_matter(document, KEYS), lambda texts: ["zwei drei"])
     start = changed.text.index("two")
     sentence = DocumentSentence(start, start + 3, start, start + 3, "two", "two", 0.0, False)
     restored = changed.restore(DocumentTranslation(changed.text, [sentence]))

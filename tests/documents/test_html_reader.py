@@ -8,10 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tfk_transformer.formats.documents.items import ItemType, split_at_breaks
-from tfk_transformer.formats.reading.html_attributes import attribute_texts, edit_attributes
+from tfk_transformer.formats.reading.html_attributes import edit_attributes
 from tfk_transformer.formats.reading.html_parser import HtmlParser
 from tfk_transformer.formats.reading.html_reader import html_structure, read
 from tfk_transformer.text.results import DocumentSentence, DocumentTranslation
+from tfk_transformer.text.road import drive
 
 FRAGMENTS = (
     ["<p>", "</p>", "<b>", "</b>", "<i title='<b>'>", "</i>", "<a href=x>", "</a>", "<br/>"]
@@ -215,7 +216,7 @@ def in_capitals(texts):
     ],
 )
 def test_attributes_are_translated(tag, translation):
-    assert edit_attributes(tag, in_capitals(attribute_texts(tag))).text == translation
+    assert drive(edit_attributes(tag), in_capitals).text == translation
 
 
 @pytest.mark.parametrize(
@@ -235,19 +236,21 @@ def test_attributes_are_translated(tag, translation):
     ],
 )
 def test_other_attributes_are_unchanged(tag):
-    assert edit_attributes(tag, in_capitals(attribute_texts(tag))).text == tag
+    assert drive(edit_attributes(tag), in_capitals).text == tag
 
 
 def test_page_language_is_set():
     document = "<html lang=de xml:lang='de' title=six><p lang=fr>"
-    assert edit_attributes(document, None, "pt").text == (
+    editing = edit_attributes(document, attributes=False, target_language="pt")
+    assert drive(editing, in_capitals).text == (
         "<html lang=\"pt\" xml:lang='pt' title=six><p lang=fr>"
     )
 
 
 def test_positions_are_those_of_the_source():
     source = "<p>six</p><img alt='a' src=a><p>seven <img alt=b> eight</p><img alt=c>"
-    changed = edit_attributes(source, [f"long {text}" for text in attribute_texts(source)])
+    editing = edit_attributes(source)
+    changed = drive(editing, lambda texts: [f"long {text}" for text in texts])
     start = changed.text.index("seven")
     end = changed.text.index(" eight") + len(" eight")
     text = changed.text[start:end]

@@ -103,7 +103,7 @@ def upper(texts, attention):
 def translated(file, translate=upper):
     texts = [
         drive(translating(part, "en"), lambda each: translate(each.texts, each.attention)).text
-        for part in file.documents
+        for part, _ in file.documents.values()
     ]
     return file.written(texts)
 

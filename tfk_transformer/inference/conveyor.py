@@ -22,7 +22,7 @@ from tfk_transformer.text.road import Road, Sentences, advance
 from tfk_transformer.text.splitting import SplitText, split_text
 
 if TYPE_CHECKING:
-    from tfk_transformer.formats.documents.edited_text import EditedText
+    from tfk_transformer.formats.documents.edited_text import EditedText, Editing
     from tfk_transformer.formats.documents.translation import Translating
     from tfk_transformer.formats.office.archive import OfficeFile
 
@@ -185,32 +185,27 @@ def document_road(
         language_code(target_language, "target_language")
     try:
         from tfk_transformer.formats.documents.translation import translating
-        from tfk_transformer.formats.reading.front_matter import (
-            edit_front_matter,
-            front_matter_texts,
-        )
-        from tfk_transformer.formats.reading.html_attributes import (
-            attribute_texts,
-            edit_attributes,
-        )
+        from tfk_transformer.formats.reading.front_matter import edit_front_matter
+        from tfk_transformer.formats.reading.html_attributes import edit_attributes
     except ImportError as error:
         raise with_install_line(error) from error
     limit = LONG_PIECE * max_length
 
-    def translate_lines(texts: Sequence[str]) -> Road[list[str]]:
-        values = translating(read("\n".join(texts), "text", lines=True), language, as_lines=True)
+    def edit(editing: "Editing") -> "Road[EditedText]":
+        texts = advance(editing, None)[0] or []
+        lines = read("\n".join(texts), "text", lines=True)
+        values = translating(lines, language, as_lines=True)
         translation = yield from _best_hypotheses(values, attention_layer, limit)
-        return translation.text.split("\n")[: len(texts)]
+        _, result = advance(editing, translation.text.split("\n")[: len(texts)])
+        return cast("EditedText", result)
 
     edited: list[EditedText] = []
     if front_matter:
-        translations = yield from translate_lines(front_matter_texts(text, front_matter))
-        edited.append(edit_front_matter(text, front_matter, translations))
+        edited.append((yield from edit(edit_front_matter(text, front_matter))))
         text = edited[-1].text
     if format == "html" and (attributes or target_language is not None):
         options["target_language"] = None
-        values = (yield from translate_lines(attribute_texts(text))) if attributes else None
-        edited.append(edit_attributes(text, values, target_language))
+        edited.append((yield from edit(edit_attributes(text, attributes, target_language))))
         text = edited[-1].text
     document = read(text, format, **options)
     road = _best_hypotheses(translating(document, language), attention_layer, limit)
@@ -228,7 +223,7 @@ def _office_road(
     from tfk_transformer.formats.documents.translation import translating
 
     parts: list[DocumentTranslation] = []
-    for document in file.documents:
+    for document, _ in file.documents.values():
         part = yield from _best_hypotheses(translating(document, language), layer, limit)
         parts.append(part)
     written = file.written([part.text for part in parts])

@@ -1,8 +1,8 @@
 """A file with edits before its translation, such as translated values or copies of sources."""
 
 import bisect
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Generator, Sequence
+from typing import NamedTuple, TypeAlias
 
 from tfk_transformer.text.results import DocumentTranslation
 from tfk_transformer.text.words import Span
@@ -62,3 +62,8 @@ class EditedText:
         piece = bisect.bisect(self._starts, character) - 1
         start, end = self._spans[piece]
         return min(start + position - self._starts[piece], end)
+
+
+# Yields texts of a document that are no part of its content, such as attributes, receives their
+# translations, and returns the document with them.
+Editing: TypeAlias = Generator[list[str], list[str], EditedText]

@@ -1,11 +1,10 @@
-"""ZIP archives of office files: some members of XML are replaced, and the others are copied."""
+"""Office files, which are ZIP archives: some members of XML are replaced, and others are copied."""
 
 import io
 import re
 import zipfile
 import zlib
-from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
 from xml.parsers import expat
 
 from tfk_transformer.config.array_files import open_archive
@@ -15,17 +14,12 @@ from tfk_transformer.formats.documents.items import Document
 ILLEGAL = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
-class OfficeFile(NamedTuple):
-    """A file with the documents in it, and what writes the file with their translated texts."""
-
-    documents: Sequence[Document]
-    written: Callable[[Sequence[str]], bytes]
-
-
-class Archive:
-    """A ZIP archive, `data`, of the format with a suffix."""
+class OfficeFile:
+    """A ZIP archive, `data`, of the format with a suffix, and the documents in it."""
 
     def __init__(self, data: bytes, suffix: str) -> None:
+        # By the name of a member: its document, and its content with another text of the document.
+        self.documents: dict[str, tuple[Document, Callable[[str], bytes]]] = {}
         self._data = data
         self._suffix = suffix
         try:
@@ -60,8 +54,10 @@ class Archive:
             raise self._error(f"with XML in UTF-8 as {name}", error) from error
         return data
 
-    def replaced(self, members: Mapping[str, bytes]) -> bytes:
-        """Return the archive with other content of some members. Everything else stays."""
+    def written(self, texts: Sequence[str]) -> bytes:
+        """Return the archive with a text for each document. Everything else stays."""
+        pairs = zip(self.documents.items(), texts, strict=True)
+        members = {name: write(text) for (name, (_, write)), text in pairs}
         if all(self.members[name] == content for name, content in members.items()):
             return self._data
         output = io.BytesIO()

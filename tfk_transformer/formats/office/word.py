@@ -20,7 +20,7 @@ from tfk_transformer.formats.documents.items import (
     pair_elements,
 )
 from tfk_transformer.formats.lines import one_line
-from tfk_transformer.formats.office.archive import ILLEGAL, Archive, OfficeFile
+from tfk_transformer.formats.office.archive import ILLEGAL, OfficeFile
 
 Element: TypeAlias = Any  # lxml's
 PARTS = re.compile(r"(main|\.(header|footer|footnotes|endnotes))\+xml$")
@@ -40,19 +40,14 @@ MARK = re.compile("\x02([^\x03]*)\x03")
 
 def read(data: bytes) -> OfficeFile:
     """Parse a Word file: its body, headers, footers, footnotes and endnotes."""
-    archive = Archive(data, ".docx")
-    types = etree.fromstring(archive.xml("[Content_Types].xml"))
-    parts = {
-        (name := type.get("PartName")[1:]): Part(archive.xml(name))
-        for type in types
-        if PARTS.search(type.get("ContentType", ""))
-    }
-
-    def written(texts: Sequence[str]) -> bytes:
-        pairs = zip(parts.items(), texts, strict=True)
-        return archive.replaced({name: part.written(text) for (name, part), text in pairs})
-
-    return OfficeFile([part.document for part in parts.values()], written)
+    file = OfficeFile(data, ".docx")
+    types = etree.fromstring(file.xml("[Content_Types].xml"))
+    for type in types:
+        if PARTS.search(type.get("ContentType", "")):
+            name = type.get("PartName")[1:]
+            part = Part(file.xml(name))
+            file.documents[name] = (part.document, part.written)
+    return file
 
 
 def _name(element: Element) -> str:

@@ -2,9 +2,9 @@
 
 import json
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator
 
-from tfk_transformer.formats.documents.edited_text import Edit, EditedText
+from tfk_transformer.formats.documents.edited_text import Edit, EditedText, Editing
 from tfk_transformer.formats.reading.units import FRONT_MATTER
 
 # A value on one line, or folded on the next lines.
@@ -22,16 +22,11 @@ CONSTANTS = {"true", "false", "null", "yes", "no", "on", "off"}  # in YAML, in a
 NEEDS_QUOTES = re.compile(r"[\s\"'\[\]{}|>&*!#%@`,?:~=<.+\d-]|.*(?::(?:\s|$)|\s#)")
 
 
-def front_matter_texts(document: str, keys: Collection[str]) -> list[str]:
-    """Return the texts of the fields of front matter with some keys."""
-    return [_text(match) for match in _fields(document, keys)]
-
-
-def edit_front_matter(
-    document: str, keys: Collection[str], translations: Sequence[str]
-) -> EditedText:
-    """Return a document with translated `front_matter_texts`."""
-    fields = zip(_fields(document, keys), translations, strict=True)
+def edit_front_matter(document: str, keys: Collection[str]) -> Editing:
+    """Translate the fields of front matter with some keys."""
+    matches = list(_fields(document, keys))
+    translations = yield [_text(match) for match in matches]
+    fields = zip(matches, translations, strict=True)
     edits = [Edit(*match.span("value"), _written(match, text)) for match, text in fields]
     return EditedText(document, edits)
 

@@ -2,15 +2,15 @@
 
 import html
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
-from tfk_transformer.formats.documents.edited_text import Edit, EditedText
+from tfk_transformer.formats.documents.edited_text import Edit, EditedText, Editing
 from tfk_transformer.formats.reading.html_parser import HtmlParser, HtmlToken, is_marked
 from tfk_transformer.formats.reading.units import ANY_UNIT, mask
 
 READ_ATTRIBUTES = {"alt", "title", "placeholder", "aria-label"}
 UNREAD_TITLES = {"link", "meta", "style"}
-LANGUAGE_ATTRIBUTES = {"lang", "xml:lang"}
+LANGUAGE_ATTRIBUTES = {"lang", "xml:lang"}  # of the whole page
 TAG_NAME = re.compile(r"<[^\t\n\f\r />]+")
 ATTRIBUTE = re.compile(
     r"(?P<name>[^\t\n\f\r />][^\t\n\f\r />=]*)[\t\n\f\r ]*=[\t\n\f\r ]*"
@@ -18,22 +18,19 @@ ATTRIBUTE = re.compile(
 )
 
 
-def attribute_texts(document: str) -> list[str]:
-    """Return the texts of the attributes of an HTML document that people read."""
-    matches = (match for match in _attributes(document) if not _is_language(match))
-    return [" ".join(_text(match).split()) for match in matches]
-
-
 def edit_attributes(
-    document: str, translations: Sequence[str] | None, target_language: str | None = None
-) -> EditedText:
-    """Return an HTML document with translated `attribute_texts` and `lang`. None keeps them."""
-    texts = iter(translations or ())
+    document: str, attributes: bool = True, target_language: str | None = None
+) -> Editing:
+    """Translate the attributes of HTML that people read, if asked to, and set `lang`."""
+    matches = list(_attributes(document))
+    languages = [match for match in matches if match["name"].lower() in LANGUAGE_ATTRIBUTES]
+    read = [match for match in matches if attributes and match not in languages]
+    translations = yield [" ".join(_text(match).split()) for match in read]
+    values = list(zip(read, translations, strict=True))
+    if target_language is not None:
+        values += [(match, target_language) for match in languages]
     edits = []
-    for match in _attributes(document):
-        if (target_language if _is_language(match) else translations) is None:
-            continue
-        text = (target_language or "") if _is_language(match) else next(texts)
+    for match, text in values:
         quote, reference = ("'", "&#39;") if match["value"][0] == "'" else ('"', "&quot;")
         value = html.escape(text, quote=False).replace(quote, reference)
         edits.append(Edit(*match.span("value"), f"{quote}{value}{quote}"))
@@ -43,11 +40,6 @@ def edit_attributes(
 def _text(match: re.Match[str]) -> str:
     value = match["value"]
     return html.unescape(value[1:-1] if value[0] in "\"'" else value)
-
-
-def _is_language(match: re.Match[str]) -> bool:
-    """Return whether an attribute is the language of the whole page."""
-    return match["name"].lower() in LANGUAGE_ATTRIBUTES
 
 
 def _attributes(document: str) -> Iterator[re.Match[str]]:
