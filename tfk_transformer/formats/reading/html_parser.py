@@ -9,6 +9,8 @@ from typing import Any, NamedTuple
 import html5lib
 from html5lib.constants import tokenTypes
 
+from tfk_transformer.formats.documents.items import Item, ItemType
+
 INLINE_TAGS = set(
     "a abbr acronym b bdi bdo big cite data del dfn em font i ins label mark nobr output q rb ruby "
     "s small span strike strong sub sup time tt u".split()
@@ -63,6 +65,17 @@ class HtmlToken(NamedTuple):
     is_closed: bool = False  # whether a start tag is also the end of its element, as in XML
     # The outermost open element that stays unchanged, once the token is part of the tree.
     unchanged: Any = None
+
+
+def tag_item(tag: HtmlToken, is_inline: bool) -> Item:
+    """Return the item of a tag, which can be inside a sentence, or of a comment."""
+    span = (tag.start, tag.end)
+    is_comment = tag.type in ("Comment", "EmptyEndTag")
+    if is_comment or tag.data in VOID_INLINE_TAGS or (is_inline and tag.is_closed):
+        return Item(ItemType.POINT, *span)
+    if not is_inline:
+        return Item(ItemType.BREAK, *span)
+    return Item(ItemType.OPEN if tag.type == "StartTag" else ItemType.CLOSE, *span, name=tag.data)
 
 
 class _OneChunk(io.StringIO):

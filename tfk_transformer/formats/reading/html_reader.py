@@ -19,10 +19,10 @@ from tfk_transformer.formats.reading.html_parser import (
     ANNOTATION_TAGS,
     INLINE_TAGS,
     SENTENCE_TAGS,
-    VOID_INLINE_TAGS,
     HtmlParser,
     HtmlToken,
     is_unchanged,
+    tag_item,
 )
 from tfk_transformer.formats.reading.units import ANY_UNIT, mask
 
@@ -67,8 +67,10 @@ def _items(tokens: Iterable[HtmlToken]) -> Iterator[Item]:
             if is_inside or is_end:
                 continue
         unchanged = token.unchanged
-        if unchanged is None:
-            yield _item(token)
+        if unchanged is None and token.type == "Text":
+            yield Item(ItemType.TEXT, token.start, token.end, token.data)
+        elif unchanged is None:
+            yield tag_item(token, token.data in INLINE_TAGS)
         elif unchanged.name not in SENTENCE_TAGS:
             item = Item(ItemType.BREAK, token.start, token.end)
         else:
@@ -76,19 +78,6 @@ def _items(tokens: Iterable[HtmlToken]) -> Iterator[Item]:
             item = Item(ItemType.POINT, token.start, token.end, shown)
     if item is not None:
         yield item
-
-
-def _item(token: HtmlToken) -> Item:
-    span = (token.start, token.end)
-    if token.type == "Text":
-        return Item(ItemType.TEXT, *span, token.data)
-    is_point = token.data in VOID_INLINE_TAGS or (token.data in INLINE_TAGS and token.is_closed)
-    if is_point or token.type in ("Comment", "EmptyEndTag"):
-        return Item(ItemType.POINT, *span)
-    if token.data in INLINE_TAGS:
-        item_type = ItemType.OPEN if token.type == "StartTag" else ItemType.CLOSE
-        return Item(item_type, *span, name=token.data)
-    return Item(ItemType.BREAK, *span)
 
 
 def _text_items(item: Item, document: str) -> Iterator[Item]:

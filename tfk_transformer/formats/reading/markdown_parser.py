@@ -3,7 +3,7 @@
 import collections
 import functools
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from markdown_it import MarkdownIt
@@ -19,11 +19,11 @@ from tfk_transformer.formats.reading import markdown_rules
 from tfk_transformer.formats.reading.html_parser import (
     ANNOTATION_TAGS,
     UNTOUCHED_TAGS,
-    VOID_INLINE_TAGS,
     WORD_TAGS,
     HtmlParser,
     HtmlToken,
     is_unchanged,
+    tag_item,
 )
 from tfk_transformer.formats.reading.units import ANY_UNIT
 
@@ -121,35 +121,28 @@ def parse_inline(text: str, env: dict[str, Any], dialect: str) -> list[Token]:
 def read_inline(text: str, env: dict[str, Any], dialect: str) -> list[Item]:
     """Return the items of the content of a paragraph, a heading or a cell; see `parse_inline`."""
     tokens = parse_inline(text, env, dialect)
-    ends = _unchanged_ends(tokens)
+    _join_unchanged(tokens)
     items: list[Item] = []
     done = 0
-    n = 0
-    while n < len(tokens):
-        start, end = tokens[n].meta["span"]
+    for token in tokens:
+        start, end = token.meta["span"]
+        if start < done:  # inside an element that stays unchanged
+            continue
         if start > done:
             items.append(Item(ItemType.TEXT, done, start, text[done:start]))
-        last = ends.get(n, n)
         is_attribute = (  # of the link or the point before it
-            tokens[n].type == "unchanged_mark"
-            and tokens[n].content.startswith("{")
+            token.type == "unchanged_mark"
+            and token.content.startswith("{")
             and bool(items)
             and items[-1].end == start
             and items[-1].type in (ItemType.CLOSE, ItemType.POINT)
         )
-        if last > n:
-            end = tokens[last].meta["span"][1]
-            name = _tag(tokens[n].content).data
-            item_type = ItemType.BREAK if name in BLOCK_TAGS else ItemType.POINT
-            is_word = name not in BLOCK_TAGS | ANNOTATION_TAGS
-            items.append(Item(item_type, start, end, STAND_IN if is_word else ""))
-        elif is_attribute:
-            explicit = items[-1].explicit and items[-1].explicit + tokens[n].content
+        if is_attribute:
+            explicit = items[-1].explicit and items[-1].explicit + token.content
             items[-1] = items[-1]._replace(end=end, explicit=explicit)
         else:
-            items.append(_item(tokens[n], start, end))
+            items.append(_item(token, start, end))
         done = end
-        n = last + 1
     if done < len(text):
         items.append(Item(ItemType.TEXT, done, len(text), text[done:]))
     return pair_elements(items)
@@ -161,21 +154,20 @@ def _tag(raw: str) -> HtmlToken:
     return HtmlParser(raw).tokens[0]
 
 
-def _unchanged_ends(tokens: Sequence[Token]) -> dict[int, int]:
-    """Return the indices of the tags of each element of HTML that stays unchanged: start to end."""
-    ends: dict[int, int] = {}
-    waiting = collections.defaultdict[str, list[int]](list)  # start tags, by the element's name
-    for n, token in enumerate(tokens):
+def _join_unchanged(tokens: Iterable[Token]) -> None:
+    """Extend the start tag of each element of HTML that stays unchanged to the whole element."""
+    waiting = collections.defaultdict[str, list[Token]](list)  # start tags, by the element's name
+    for token in tokens:
         if token.type != "html_inline":
             continue
         tag = _tag(token.content)
         if tag.type == "StartTag":
-            waiting[tag.data].append(n)
+            waiting[tag.data].append(token)
         elif tag.type == "EndTag" and waiting[tag.data]:
-            start = waiting[tag.data].pop()
-            if is_unchanged(tag.data, _tag(tokens[start].content).attributes):
-                ends[start] = n
-    return ends
+            first = waiting[tag.data].pop()
+            if is_unchanged(tag.data, _tag(first.content).attributes):
+                first.type = "element"
+                first.meta["span"] = (first.meta["span"][0], token.meta["span"][1])
 
 
 def _item(token: Token, start: int, end: int) -> Item:
@@ -189,12 +181,10 @@ def _item(token: Token, start: int, end: int) -> Item:
         return Item(ItemType.BREAK, start, end)
     if token.type in ("softbreak", "text_special"):
         return Item(ItemType.TEXT, start, end, token.content or "\n")
-    if token.type != "html_inline":
+    if token.type not in ("html_inline", "element"):
         return Item(ItemType.POINT, start, end, "" if token.type in NOT_WORDS else STAND_IN)
-    tag = _tag(token.content)
-    if tag.data in BLOCK_TAGS:
-        return Item(ItemType.BREAK, start, end)
-    if tag.is_closed or tag.data in VOID_INLINE_TAGS or tag.type == "Comment":
-        return Item(ItemType.POINT, start, end)
-    item_type = ItemType.OPEN if tag.type == "StartTag" else ItemType.CLOSE
-    return Item(item_type, start, end, name=tag.data)
+    tag = _tag(token.content)._replace(start=start, end=end)
+    if token.type == "element" and tag.data not in BLOCK_TAGS:
+        shown = "" if tag.data in ANNOTATION_TAGS else STAND_IN
+        return Item(ItemType.POINT, start, end, shown)
+    return tag_item(tag, tag.data not in BLOCK_TAGS)

@@ -41,11 +41,11 @@ ENDS: RuleOptionsType = {"alt": ["paragraph", "reference", "blockquote", "list",
 
 # Kept, and without a meaning in the sentence.
 MARK = re.compile(
-    r"""
+    r"""(?P<unchanged_mark>
     \[\^[^\s\]]{1,200}\]                                # a footnote mark
     | \{(?::|[ ]*[#.][\w-]|[ ]*[\w-]+=)[^{}\n]*\}       # attributes: an id or a class at first
     | (?<![\w:]):(?:[a-z][\w+-]*|[+-]1):(?!\w)          # an emoji or an icon
-    """,
+    )""",
     re.VERBOSE,
 )
 # Up to a character that can begin markup.
@@ -136,15 +136,12 @@ def _text(state: StateInline, silent: bool) -> bool:
 
 def _unchanged(state: StateInline, silent: bool) -> bool:
     """Parse text that a translation may not change."""
-    unit = ANY_UNIT.match(state.src, state.pos, state.posMax)
-    match = unit or MARK.match(state.src, state.pos, state.posMax)
+    span = (state.src, state.pos, state.posMax)
+    match = ANY_UNIT.match(*span) or MARK.match(*span)
     if match is None:
         return False
     if not silent:
-        token_type = "unchanged_mark"
-        if unit:
-            token_type = "unit" if unit["barrier"] is None else "barrier"
-        state.push(token_type, "", 0).content = match[0]
+        state.push(match.lastgroup or "", "", 0).content = match[0]
     state.pos = match.end()
     return True
 

@@ -71,10 +71,8 @@ def read(text: str) -> Document:
         if not any(character.isalpha() for item in inner for character in item.text):
             last = None
             continue
-        border = _border(text, done, cue.start)._replace(needs_text=True)
-        if last is None or not _is_next(last, cue):
-            border = _as_break(border)
-        items += [border, *inner]
+        border = _border(text, done, cue.start, last is not None and _is_next(last, cue))
+        items += [border._replace(needs_text=True), *inner]
         done, last = cue.end, cue
 
     def encode(text: str, following: str = "") -> str:
@@ -108,10 +106,7 @@ def _cues(text: str, format: str) -> Iterator[Cue]:
         if not DRAWING.search(text, start, last):
             values = match.groupdict()
             voice = VOICE.match(text, start, last)
-            speaker = [
-                voice and voice[0],
-                *(values.get(name) for name in ("Style", "Name", "Actor")),
-            ]
+            speaker = [voice and voice[0], *map(values.get, ("Style", "Name", "Actor"))]
             yield Cue(start, last, _seconds(values["Start"]), _seconds(values["End"]), speaker)
 
 
@@ -128,16 +123,13 @@ def _is_next(last: Cue, cue: Cue) -> bool:
     return is_near and last.speaker == cue.speaker
 
 
-def _border(text: str, start: int, end: int) -> Item:
-    """Return the border text[start:end] of two lines, which is a break where speech begins."""
+def _border(text: str, start: int, end: int, is_next: bool = True) -> Item:
+    """Return the border text[start:end] of two lines: a break where speech begins or ends."""
     begins = text[start:end].rstrip()[-1:] in (*NOTES, *DASHES)
     has_sound = text[start - 1 : start] in (")", "]") or text[end : end + 1] in ("(", "[")
-    border = Item(ItemType.BORDER, start, end, " ")
-    return _as_break(border) if begins or has_sound else border
-
-
-def _as_break(border: Item) -> Item:
-    return Item(ItemType.BREAK, border.start, border.end)
+    if begins or has_sound or not is_next:
+        return Item(ItemType.BREAK, start, end)
+    return Item(ItemType.BORDER, start, end, " ")
 
 
 def _cue_items(text: str, cue: Cue, number: int) -> Iterator[Item]:

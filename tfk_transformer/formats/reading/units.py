@@ -16,7 +16,7 @@ NO_PLANE = 0  # of code that is skipped
 UNIT = "[\U000f0000-\U000ffffd]"
 EDGE = "\U00010a7f"  # punctuation at both ends of a barrier, for Markdown's emphasis next to it
 BARRIER = f"[{EDGE}\U00100000-\U0010fffd]"  # no word and no element moves across such a unit
-ANY_UNIT = re.compile(f"{UNIT}+|(?P<barrier>{BARRIER}+)")
+ANY_UNIT = re.compile(f"(?P<unit>{UNIT}+)|(?P<barrier>{BARRIER}+)")
 
 FRONT_MATTER = re.compile(
     r"\ufeff?(?:(?P<fence>---|\+\+\+)[ \t]*\r?\n(?P<fields>(?:.*\n)*?)(?:(?P=fence)|\.\.\.)"
