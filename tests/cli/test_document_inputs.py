@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tfk_transformer.formats.recognition import document_suffix
+from tfk_transformer.formats.registry import document_suffix
 
 SMALL = Path(__file__).parents[1] / "saved_files" / "translate.onnx"
 

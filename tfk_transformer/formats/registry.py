@@ -4,12 +4,14 @@ A new one is a module with its reader and a record here. Commands, messages, hel
 `translate_document` derive from the records.
 """
 
+import contextlib
 import importlib
+import re
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tfk_transformer.formats.compression import text_suffix
+from tfk_transformer.formats.compression import open_decompressed, text_suffix
 from tfk_transformer.formats.lines import JsonObjects, TableRows, Texts
 from tfk_transformer.runtime_environment import with_install_line
 
@@ -44,15 +46,15 @@ def _reader(module: str, folder: str = "reading", **fixed: Any) -> Callable[...,
     return read
 
 
-FRONT_MATTER = ("front_matter",)
-HTML_OPTIONS = ("attributes", "target_language", *FRONT_MATTER)
+KEYS = ("front_matter",)
+HTML_OPTIONS = ("attributes", "target_language", *KEYS)
 MDX = _reader("markdown_reader", dialect="mdx")
 LANGUAGE, FIELDS = ("target_language",), ("fields",)
 ARB = _reader("json_reader", "localization", is_arb=True)
 DOCUMENTS = (
     Format("text", (".txt", ".text", ""), _reader("text_reader"), "plain text", ("lines",)),
-    Format("markdown", (".md", ".markdown"), _reader("markdown_reader"), "Markdown", FRONT_MATTER),
-    Format("mdx", (".mdx",), MDX, "Markdown with JSX", FRONT_MATTER),
+    Format("markdown", (".md", ".markdown"), _reader("markdown_reader"), "Markdown", KEYS),
+    Format("mdx", (".mdx",), MDX, "Markdown with JSX", KEYS),
     Format("html", (".html", ".htm", ".xhtml"), _reader("html_reader"), "HTML", HTML_OPTIONS),
     Format("subtitles", (".srt", ".vtt", ".ass", ".ssa"), _reader("subtitle_reader"), "subtitles"),
     Format("docx", (".docx",), _reader("word", "office"), "Word", is_office=True),
@@ -74,6 +76,22 @@ LINES = (
 DOCUMENT_FORMATS = {format.name: format for format in DOCUMENTS}
 DOCUMENT_SUFFIXES = {suffix: format.name for format in DOCUMENTS for suffix in format.suffixes}
 LINE_SUFFIXES = {suffix: format for format in LINES for suffix in format.suffixes}
+
+HEAD_BYTES = 4096
+# Suffixes of files that are not lines of texts, in addition to those of the document formats.
+OTHER_SUFFIXES = (".odt", ".pdf")
+# How such files begin after whitespace, whatever their names are, and their usual suffix.
+BEGINNINGS = {
+    rb"(?i)<!doctype html|<html\b": ".html",
+    rb"<\?xml\b": ".xml",
+    # Front matter: the first line with a key, and the last line.
+    rb"---[ \t]*\r?\n(?:#.*\n|[ \t\r]*\n)*[\w-]+:.*\n(?:.*\n)*?---[ \t]*\r?\n": ".md",
+    rb"WEBVTT\b": ".vtt",
+    rb"\d+[ \t]*\r?\n\d+:\d\d:\d\d,\d+ --> \d": ".srt",
+    rb'(?:#.*\n\s*)*msgid "': ".po",
+    rb"PK\x03\x04": ".zip",
+    rb"%PDF-": ".pdf",
+}
 
 
 def listed(words: Iterable[str], conjunction: str = "or") -> str:
@@ -150,3 +168,18 @@ def check_hypotheses(settings: dict[str, Any], *records: Texts) -> None:
             f"n_best: expected 1 with {listed(LINE_SUFFIXES, 'and')} files, got "
             f"{settings['n_best']}; leave it out, or give texts."
         )
+
+
+def document_suffix(path: Path) -> str:
+    """Return the suffix of the format of a document, or "" for a file of lines."""
+    suffix = text_suffix(path)
+    if suffix in LINE_SUFFIXES:
+        return ""
+    if suffix in OTHER_SUFFIXES or DOCUMENT_SUFFIXES.get(suffix, "text") != "text":
+        return suffix
+    head = b""
+    # Reading from a pipe takes away what is read. An error is reported when the lines are read.
+    if path.is_file():
+        with contextlib.suppress(OSError, ValueError), open_decompressed(path) as file:
+            head = file.read(HEAD_BYTES).removeprefix(b"\xef\xbb\xbf").lstrip()
+    return next((suffix for start, suffix in BEGINNINGS.items() if re.match(start, head)), "")

@@ -22,8 +22,11 @@ from tfk_transformer.formats.output_file import (
     content_digest,
     unfinished_run,
 )
-from tfk_transformer.formats.recognition import document_suffix
-from tfk_transformer.formats.registry import DOCUMENT_FORMATS, DOCUMENT_SUFFIXES
+from tfk_transformer.formats.registry import (
+    DOCUMENT_FORMATS,
+    DOCUMENT_SUFFIXES,
+    document_suffix,
+)
 from tfk_transformer.text.outcome import Outcome
 
 CHUNK = 2000  # lines that are processed together, and written as one part of a compressed file

@@ -159,14 +159,10 @@ def placeholder_spans(text: str) -> list[Span]:
         for link in matches
         if link.schema or "/" in link.raw or link.raw.startswith("www.")
     ]
-    link_ends = [end for _, end in links]
-
-    def is_in_link(start: int, end: int) -> bool:
-        following = bisect.bisect_right(link_ends, start)
-        return any(first < end for first, _ in links[following : following + 1])
-
-    spans = (match.span() for match in PLACEHOLDER.finditer(text))
-    return links + [span for span in spans if not is_in_link(*span)]
+    characters = list(text)  # with line ends, which no placeholder has, in place of addresses
+    for start, end in links:
+        characters[start:end] = "\n" * (end - start)
+    return links + [match.span() for match in PLACEHOLDER.finditer("".join(characters))]
 
 
 def number_spans(text: str) -> list[Span]:

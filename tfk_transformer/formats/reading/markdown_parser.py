@@ -35,18 +35,12 @@ NOT_WORDS = {"autolink", "image", "unchanged_mark"}
 InlineRule = Callable[[StateInline, bool], bool]
 
 
-class _Parser(MarkdownIt):
-    """A parser that accepts every link, because nothing is displayed."""
-
-    def validateLink(self, url: str) -> bool:
-        """Return whether a URL is the target of a link."""
-        return True
-
-
 @functools.cache
 def markdown_parser(dialect: str) -> MarkdownIt:
     """Return the parser of a dialect. `parse_inline` parses the content of its inline tokens."""
-    md = _Parser("commonmark").enable(["table", "strikethrough"])
+    md = MarkdownIt("commonmark").enable(["table", "strikethrough"])
+    # It accepts every link, because nothing is displayed.
+    md.validateLink = lambda url: True  # type: ignore[method-assign]
     md.core.ruler.enableOnly(["normalize", "block"])
     md.use(footnote_plugin, inline=False, move_to_end=False)
     md.use(deflist_plugin).use(fieldlist_plugin)

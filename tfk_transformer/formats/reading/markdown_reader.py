@@ -46,7 +46,6 @@ PREFIXES: dict[tuple[str, ...], re.Pattern[str]] = {
 MARKDOWN_CHARACTER = re.compile(r"\\(?=[!-/:-@\[-`{-~])|&(?=#?\w+;)")
 # The number signs after the text of a heading, which are not in the text.
 CLOSING_SEQUENCE = re.compile(r"[ \t](#+)[ \t]*(?:[\r\n]|$)")
-NO_DEFINITIONS: Mapping[str, dict[str, Any]] = MappingProxyType({})
 
 
 def read(text: str, dialect: str = "markdown") -> Document:
@@ -153,7 +152,7 @@ def escape_markdown(text: str, following: str = "") -> str:
 
 def markdown_structure(
     document: str,
-    definitions: Mapping[str, dict[str, Any]] = NO_DEFINITIONS,
+    definitions: Mapping[str, dict[str, Any]] = MappingProxyType({}),
     dialect: str = "markdown",
 ) -> list[str]:
     """Return the blocks, inline elements and definitions of a Markdown document, in its order.
