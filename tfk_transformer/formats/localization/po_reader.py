@@ -10,12 +10,15 @@ from tfk_transformer.formats.localization.places import Notation, line_of, place
 # A string, of which all quotes but the first and the last one belong to the content.
 CONTENT = r'(?:[^"\\\r\n]|\\.|"\s*")*+'
 STRING = rf'[ \t]*"{CONTENT}"\s*'
+# The comments before an entry, and the entry; or what is no entry, or the end of the file.
 ENTRY = re.compile(
-    rf'(?P<context>msgctxt{STRING})?msgid[ \t]*"(?P<source>{CONTENT})"\s*'
+    r"(?P<comments>(?:\s|#[^\r\n]*)*+)"
+    rf'(?:(?P<context>msgctxt{STRING})?msgid[ \t]*"(?P<source>{CONTENT})"\s*'
     rf'(?:msgid_plural[ \t]*"(?P<plural>{CONTENT})"\s*(?P<forms>(?:msgstr\[\d+\]{STRING})+)'
-    rf'|msgstr[ \t]*"(?P<target>{CONTENT})"\s*)'
+    rf'|msgstr[ \t]*"(?P<target>{CONTENT})"\s*)|(?P<other>[^\r\n]{{1,40}})|\Z)'
 )
-COMMENT = re.compile(r"\s+|#(?P<type>[,|]?)(?P<text>[^\r\n]*)")
+FLAGS = re.compile(r"^[ \t]*#,([^\r\n]*)", re.MULTILINE)
+PREVIOUS = re.compile(r"^[ \t]*(#\|)", re.MULTILINE)  # the previous source, after the flags
 # The end of a line is no part of a string.
 ESCAPES = re.compile(r'"[ \t]*\r?\n[ \t]*"|\\(?:[0-7]{1,3}|x[0-9A-Fa-f]+|.)|"')
 DECODED = {r"\n": "\n", r"\t": "\t", r"\r": "\r", r"\"": '"', r"\\": "\\"}
@@ -33,28 +36,19 @@ def read(text: str, target_language: str | None = None) -> Document:
     """Parse a file. Existing translations, also fuzzy ones, and obsolete entries stay."""
     edits: list[Edit] = []
     header = ""
-    comments: list[re.Match[str]] = []  # before the entry
-    position = 0
-    while position < len(text):
-        if comment := COMMENT.match(text, position):
-            comments.append(comment)
-            position = comment.end()
-            continue
-        entry = ENTRY.match(text, position)
-        if entry is None:
-            line = text[position:].splitlines()[0][:40]
+    for entry in ENTRY.finditer(text):
+        if entry["other"]:
             raise ValueError(
                 "text: expected an entry with msgid and msgstr in quotes, got one that begins with "
-                f"'{line}' in line {line_of(text, position)}; correct the entry."
+                f"'{entry['other']}' in line {line_of(text, entry.start('other'))}; correct the "
+                "entry."
             )
-        if EMPTY.fullmatch(entry["source"]):
-            if entry["forms"] is None and not entry["context"]:
-                header = entry["target"]
-                edits += _header_edits(text, *entry.span("target"), target_language)
-        elif EMPTY.fullmatch(entry["target"] or entry["forms"] or ""):
-            edits += [_fuzzy_edit(entry, comments), *_entry_edits(text, entry, header)]
-        comments = []
-        position = entry.end()
+        if not EMPTY.fullmatch(entry["source"] or ""):
+            if EMPTY.fullmatch(entry["target"] or entry["forms"] or ""):
+                edits += [_fuzzy_edit(entry), *_entry_edits(text, entry, header)]
+        elif entry["target"] is not None and not entry["context"]:
+            header = entry["target"]
+            edits += _header_edits(text, *entry.span("target"), target_language)
     if "\r\n" in text:
         edits = [edit._replace(text=LINE_FEED.sub("\r\n", edit.text)) for edit in edits]
     return place_document(text, edits, Notation(ESCAPES, _decode, _encode))
@@ -78,14 +72,13 @@ def _header_edits(text: str, start: int, end: int, target_language: str | None) 
             yield Edit(end, end, f'"\n"Language: {code}\\n')
 
 
-def _fuzzy_edit(entry: re.Match[str], comments: list[re.Match[str]]) -> Edit:
-    for comment in comments:
-        if comment["type"] == ",":
-            is_fuzzy = "fuzzy" in comment["text"]
-            return Edit(*(comment.start("text"),) * 2, "" if is_fuzzy else " fuzzy,")
-    # The previous source is after the flags.
-    previous = [comment.start() for comment in comments if comment["type"] == "|"]
-    return Edit(*([*previous, entry.start()][0],) * 2, "#, fuzzy\n")
+def _fuzzy_edit(entry: re.Match[str]) -> Edit:
+    comments = (entry.string, *entry.span("comments"))
+    if flags := FLAGS.search(*comments):
+        return Edit(*(flags.start(1),) * 2, "" if "fuzzy" in flags[1] else " fuzzy,")
+    previous = PREVIOUS.search(*comments)
+    position = previous.start(1) if previous else entry.end("comments")
+    return Edit(position, position, "#, fuzzy\n")
 
 
 def _entry_edits(text: str, entry: re.Match[str], header: str) -> Iterator[Edit]:

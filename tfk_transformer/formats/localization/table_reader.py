@@ -45,24 +45,20 @@ def _rows(text: str, delimiter: str) -> Iterator[list[Span]]:
     """Yield the cells, without their quotes, of each row that is not blank."""
     pattern = re.compile(
         rf'(?:"(?P<quoted>(?:[^"]|"")*+)"|(?P<plain>(?!")[^{delimiter}\r\n]*))'
-        rf"(?P<end>{delimiter}|\r?\n|\r|\Z)"
+        rf"(?P<end>{delimiter}|\r?\n|\r|\Z)|(?P<other>[^\r\n]{{1,40}})"
     )
     row: list[Span] = []
-    position = 0
-    while position < len(text) or row:
-        match = pattern.match(text, position)
-        if match is None:
+    for match in pattern.finditer(text):
+        if match["other"]:
             raise ValueError(
                 "text: expected quotes around a whole cell, and two for a quote inside it, got "
-                f"'{text[position:].splitlines()[0][:40]}' in line {line_of(text, position)}; "
-                "correct the cell."
+                f"'{match['other']}' in line {line_of(text, match.start())}; correct the cell."
             )
         row.append(match.span("plain" if match["quoted"] is None else "quoted"))
         if match["end"] != delimiter:
             if len(row) > 1 or match[0].strip():
                 yield row
             row = []
-        position = match.end()
 
 
 def _columns(text: str, first: list[Span], fields: Sequence[str]) -> tuple[bool, list[int]]:
