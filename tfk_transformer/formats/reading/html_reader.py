@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import html5lib
+from html5lib.serializer import HTMLSerializer
 
 from tfk_transformer.formats.documents.items import (
     STAND_IN,
@@ -26,6 +27,13 @@ from tfk_transformer.formats.reading.html_parser import (
 )
 from tfk_transformer.formats.reading.units import ANY_UNIT, mask
 
+# Writes all attributes with their values, in the order of their names.
+SERIALIZER = HTMLSerializer(
+    alphabetical_attributes=True,
+    minimize_boolean_attributes=False,
+    omit_optional_tags=False,
+    quote_attr_values="always",
+)
 END_OF_LINE = re.compile(r"[^\S\n]*(?:\n\s*(?P<next>\S?)|\Z)")
 
 
@@ -112,18 +120,19 @@ def html_structure(text: str, is_xml: bool = False) -> list[str]:
     depth = 0  # of elements inside it
     tree = HtmlParser(mask(text, "html"), is_xml).tree.getDocument()
     for token in html5lib.getTreeWalker("etree")(tree):
-        if depth:
-            depth += {"StartTag": 1, "EndTag": -1}.get(token["type"], 0)
-            unchanged += _token_text(token)
-            if not depth:
-                structure.append(unchanged)
-            continue
-        if token["type"] in ("Characters", "SpaceCharacters"):
+        if not depth and token["type"] in ("Characters", "SpaceCharacters"):
             for unit in ANY_UNIT.finditer(token["data"]):
                 structure.append(unit[0] if unit["barrier"] else f"inline {unit[0]}")
             continue
+        shown = "".join(SERIALIZER.serialize([token]))
+        if depth:
+            depth += {"StartTag": 1, "EndTag": -1}.get(token["type"], 0)
+            unchanged += shown
+            if not depth:
+                structure.append(unchanged)
+            continue
         is_inline = token["type"] == "Comment" or token.get("name") in SENTENCE_TAGS
-        text = f"{'inline ' if is_inline else ''}{_token_text(token)}"
+        text = f"{'inline ' if is_inline else ''}{shown}"
         if token["type"] == "StartTag" and is_unchanged(token["name"], _attributes(token)):
             unchanged = text
             depth = 1
@@ -134,19 +143,3 @@ def html_structure(text: str, is_xml: bool = False) -> list[str]:
 
 def _attributes(token: Mapping[str, Any]) -> dict[str, str]:
     return {name: value for (_, name), value in token["data"].items()}
-
-
-def _token_text(token: Mapping[str, Any]) -> str:
-    """Return a token of a tree as HTML, with its attributes in the order of their names."""
-    match token["type"]:
-        case "Doctype":
-            return f"<!DOCTYPE {token['name']} {token['publicId']} {token['systemId']}>"
-        case "Comment":
-            return f"<!--{token['data']}-->"
-        case "EndTag":
-            return f"</{token['name']}>"
-        case "StartTag" | "EmptyTag":
-            attributes = sorted(_attributes(token).items())
-            pairs = "".join(f' {name}="{html.escape(value)}"' for name, value in attributes)
-            return f"<{token['name']}{pairs}>"
-    return html.escape(token["data"])
