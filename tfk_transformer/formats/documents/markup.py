@@ -53,7 +53,7 @@ class Node:
 class MarkupEvent(NamedTuple):
     """The start or the end of an element, a point, or a border."""
 
-    type: str  # "open", "close", "point" or "border"
+    type: ItemType  # OPEN, CLOSE, POINT or BORDER
     node: Node
 
 
@@ -89,8 +89,6 @@ class MarkedText:
         for item in items:
             if item.type is ItemType.TEXT:
                 self._add_text(item)
-            elif item.type is ItemType.BORDER:
-                self._add_border(item)
             else:
                 self._add_markup(item)
         self.text = "".join(self._characters)
@@ -155,59 +153,57 @@ class MarkedText:
 
     def _needs_blank(self, character: str, following: str) -> bool:
         """Return whether the model reads a blank before a character, which another may follow."""
-        types = ["blank" if isinstance(entry, str) else entry.type for entry in self._gap]
-        if "border" in types:
+        types = [None if isinstance(entry, str) else entry.type for entry in self._gap]
+        if ItemType.BORDER in types:
             return True
-        if "point" not in types:
-            return "blank" in types
-        if "blank" in types[::-1][: types[::-1].index("point")]:  # after the last point
+        has_blank = None in types
+        if ItemType.POINT not in types:
+            return has_blank
+        if None in types[::-1][: types[::-1].index(ItemType.POINT)]:  # after the last point
             return True
-        if "blank" in types:
+        if has_blank:
             return character not in CLOSING_MARKS or following.isalnum()
         return self._characters[-1].isalnum() and character.isalnum()
 
     def _add_markup(self, item: Item) -> None:
-        position = len(self._characters)
-        siblings = self._open[-1].children
-        point = self._last_point
         is_point = item.type is ItemType.POINT
-        if is_point and point is not None and point.opening and siblings[-1:] == [point]:
-            point.opening = point.opening._replace(end=item.end)  # adjacent points become one
+        last = self._last_point
+        if is_point and last and last.opening and self._open[-1].children[-1:] == [last]:
+            last.opening = last.opening._replace(end=item.end)  # adjacent points become one
             self._has_blank = False
         else:
+            if item.type is ItemType.BORDER:
+                self._begin_piece()
             self._end_blank(item.start)
-            if item.type is ItemType.CLOSE:
-                self._gap.append(MarkupEvent("close", self._close_element(item)))
-            else:
-                node = Node(position, position, item)
-                siblings.append(node)
-                if not is_point:
-                    self._open.append(node)
-                else:
-                    if self._characters and not self._ends_with_blank():
-                        node.before = self._characters[-1]
-                    self._last_point = node
-                    # Around an element with a point, all have one.
-                    for outer in reversed(self._open):
-                        if outer.has_point:
-                            break
-                        outer.has_point = True
-                self._gap.append(MarkupEvent("point" if is_point else "open", node))
+            add = self._close_element if item.type is ItemType.CLOSE else self._add_node
+            self._gap.append(MarkupEvent(item.type, add(item)))
         self._done = item.end
 
-    def _add_border(self, item: Item) -> None:
+    def _add_node(self, item: Item) -> Node:
+        """Add an element, a point or a piece to the open element."""
         position = len(self._characters)
+        node = Node(position, position, item, is_piece=item.type is ItemType.BORDER)
+        self._open[-1].children.append(node)
+        if item.type is not ItemType.POINT:
+            self._open.append(node)
+            return node
+        if self._characters and not self._ends_with_blank():
+            node.before = self._characters[-1]
+        self._last_point = node
+        for outer in reversed(self._open):  # around an element with a point, all have one
+            if outer.has_point:
+                break
+            outer.has_point = True
+        return node
+
+    def _begin_piece(self) -> None:
+        """End the piece before a border, which is the content of the open element so far."""
         self._close_piece()
         node = self._open[-1]
         if not any(child.is_piece for child in node.children):
-            children, node.children = node.children, []
-            node.children = [Node(node.first, position, is_piece=True, children=children)]
-        piece = Node(position, position, item, is_piece=True)
-        node.children.append(piece)
-        self._open.append(piece)
-        self._gap.append(MarkupEvent("border", piece))
+            first = Node(node.first, len(self._characters), is_piece=True, children=node.children)
+            node.children = [first]
         self._has_blank = False
-        self._done = item.end
 
     def _close_piece(self) -> None:
         """End the piece that began at the last border inside of the open element, if any."""

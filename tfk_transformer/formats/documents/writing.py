@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from difflib import SequenceMatcher
 
-from tfk_transformer.formats.documents.items import Document
+from tfk_transformer.formats.documents.items import Document, ItemType
 from tfk_transformer.formats.documents.markup import (
     CLOSING_MARKS,
     Gap,
@@ -99,7 +99,7 @@ class PartWriter:
         if gap_events(gap) == events and not touches and self._is_like_source(word, position):
             return gap
         left, blank, right = word_gap(self._target, self._alignment.target, word)
-        borders = [index for index, event in enumerate(events) if event.type == "border"]
+        borders = [index for index, event in enumerate(events) if event.type is ItemType.BORDER]
         if borders:  # they have a blank of their own, at which the text ends
             blank = ""
         elif blank not in BLANKS:  # it is written as it is
@@ -117,7 +117,7 @@ class PartWriter:
         if isinstance(entry, str):
             return (entry != " ", entry)
         opening, closing = entry.node.opening, entry.node.closing
-        if entry.type != "close":
+        if entry.type is not ItemType.CLOSE:
             self._starts[entry.node] = len(pieces) + 1
             return (True, self._document[opening.start : opening.end] if opening else "")
         if closing is None:
@@ -208,10 +208,9 @@ def _events(root: Node) -> Iterator[tuple[int, MarkupEvent]]:
             yield entry.node.target_span[1], entry
             continue
         if entry.opening is not None:
-            event_type = "border" if entry.is_piece else "point" if entry.is_point else "open"
-            yield entry.target_span[0], MarkupEvent(event_type, entry)
+            yield entry.target_span[0], MarkupEvent(entry.opening.type, entry)
         if entry.closing is not None:
-            waiting.append(MarkupEvent("close", entry))
+            waiting.append(MarkupEvent(ItemType.CLOSE, entry))
         waiting += reversed(entry.children)
 
 
@@ -222,20 +221,20 @@ def _spaced(
 
     They are outside of elements, and next to a point if it has one there in the source.
     """
-    points = [index for index, event in enumerate(events) if event.type == "point"]
+    points = [index for index, event in enumerate(events) if event.type is ItemType.POINT]
     blanks: set[int] = set()  # the indices of events with a blank before them
     for index in points:
         node = events[index].node
         is_first = index == points[0]
         if not is_first or _has_blank(node.before, left, right, blank, is_after=False):
-            outside = index - _run_length(events, range(index - 1, -1, -1), "open")
+            outside = index - _run_length(events, range(index - 1, -1, -1), ItemType.OPEN)
             blanks.add(outside if is_first or node.before == " " else index)
         if index == points[-1] and _has_blank(node.after, right, left, blank, is_after=True):
             after = range(index + 1, len(events))
-            blanks.add(index + 1 + _run_length(events, after, "close"))
+            blanks.add(index + 1 + _run_length(events, after, ItemType.CLOSE))
     needs_blank = is_spaced and any(event.node.needs_text for event in events)
     if not blanks and (blank or (needs_blank and left and right)):
-        steps = ({"open": 1, "close": -1}.get(event.type, 0) for event in events)
+        steps = ({ItemType.OPEN: 1, ItemType.CLOSE: -1}.get(event.type, 0) for event in events)
         depths = list(itertools.accumulate(steps, initial=0))
         blanks.add(depths.index(min(depths)))
     gap: Gap = []
@@ -260,6 +259,6 @@ def _has_blank(neighbor: str, near: str, far: str, blank: str, is_after: bool) -
     return bool(blank) and near.isalnum() and not is_word
 
 
-def _run_length(events: Sequence[MarkupEvent], indices: Iterable[int], type: str) -> int:
+def _run_length(events: Sequence[MarkupEvent], indices: Iterable[int], type: ItemType) -> int:
     """Return the number of events of a type before the first event of another type."""
     return sum(1 for _ in itertools.takewhile(lambda index: events[index].type == type, indices))

@@ -23,13 +23,13 @@ ASS_FIELDS = re.compile(r"^Format:(.*),\s*Text\s*$", re.MULTILINE)
 USUAL_FIELDS = "Layer, Start, End, Style, Name, MarginL, MarginR, MarginV, Effect"
 READ_FIELDS = {"Start", "End", "Style", "Name", "Actor"}
 # A name of an element, the time of karaoke, or codes in braces, of which those of bold, italic,
-# strikeout and underlined text are elements too.
-TAG = re.compile(
+# strikeout and underlined text are elements too; or the code of a character.
+MARKUP = re.compile(
     r"</?(?P<name>[A-Za-z]+|(?=\d+:))[^>]*(?:>|\Z)|\{\\(?P<code>[bisu])[01]\}|\{[^{}\r\n]*\}"
+    r"|(?P<character>\\h|&#?\w+;)"
 )
 DRAWING = re.compile(r"\{[^{}]*\\p[1-9]")  # its text is shapes
 VOICE = re.compile(r"<v\b[^>]*>")
-CODE = re.compile(r"\\h|&#?\w+;")
 # Music is between notes, and each speech of a dialogue begins with a dash.
 NOTES, DASHES = "♪♫", "-–—"
 LEAD = re.compile(rf"[\s{NOTES}]*(?:[{DASHES}]\s*)?")
@@ -143,24 +143,19 @@ def _cue_items(text: str, cue: Cue, number: int) -> Iterator[Item]:
 
 
 def _line_items(text: str, start: int, end: int, number: int) -> Iterator[Item]:
-    for tag in TAG.finditer(text, start, end):
-        yield from _text_items(text, start, tag.start())
-        is_end = tag[0].startswith("</") or tag[0].endswith("0}")
-        element = tag["name"] or tag["code"]
+    for mark in MARKUP.finditer(text, start, end):
+        yield Item(ItemType.TEXT, start, mark.start(), text[start : mark.start()])
+        is_end = mark[0].startswith("</") or mark[0].endswith("0}")
+        element = mark["name"] or mark["code"]
         item_type = ItemType.CLOSE if is_end else ItemType.OPEN
-        # The number of the cue is part of the name: both ends of an element are in one cue.
-        name = f"{number} {element}"
-        yield Item(item_type if element else ItemType.POINT, *tag.span(), name=name)
-        start = tag.end()
-    yield from _text_items(text, start, end)
-
-
-def _text_items(text: str, start: int, end: int) -> Iterator[Item]:
-    for code in CODE.finditer(text, start, end):
-        yield Item(ItemType.TEXT, start, code.start(), text[start : code.start()])
-        shown = " " if code[0] == "\\h" else html.unescape(code[0])
-        yield Item(ItemType.TEXT, *code.span(), shown)
-        start = code.end()
+        if mark["character"]:
+            shown = " " if mark[0] == "\\h" else html.unescape(mark[0])
+            yield Item(ItemType.TEXT, *mark.span(), shown)
+        else:
+            # The number of the cue is part of the name: both ends of an element are in one cue.
+            name = f"{number} {element}"
+            yield Item(item_type if element else ItemType.POINT, *mark.span(), name=name)
+        start = mark.end()
     yield Item(ItemType.TEXT, start, end, text[start:end])
 
 

@@ -168,20 +168,14 @@ class _Work:
         """The translator, opened when a document needs it."""
         return arguments.open_translator(self.model)
 
-    def options_of(self, format: str) -> dict[str, Any]:
-        """Return the options of some formats that this one has."""
-        names = DOCUMENT_FORMATS[format].options
-        return {name: value for name, value in self.format_options.items() if name in names}
-
     def translate(
-        self, content: bytes, file: str, format: str, options: dict[str, Any]
+        self, document: str | bytes, file: str, format: str, options: dict[str, Any]
     ) -> tuple["DocumentTranslation", bytes, list[int]]:
         """Return a translation, the content of its file, and the line of each sentence.
 
         Raises:
             DocumentError: if the document cannot be read.
         """
-        document = _decode(content, file, format)
         text = document if isinstance(document, bytes) else document.removeprefix(BYTE_ORDER_MARK)
         options = {**self.options, **self.terms, **options}
         try:
@@ -206,7 +200,7 @@ def _translate_file(
     """Write the translation of one document, and name the sentences that are not translated."""
     name = "standard input" if file == STANDARD_INPUT else str(file)
     content = sys.stdin.buffer.read() if file == STANDARD_INPUT else file.read_bytes()
-    _decode(content, name, format)  # before the model is opened
+    document = _decode(content, name, format)
     if DOCUMENT_FORMATS[format].is_office and (as_json or (output is None and sys.stdout.isatty())):
         raise ValueError(
             f"--output: expected a file for format {format}, which is not text; name one, and "
@@ -214,7 +208,7 @@ def _translate_file(
         )
     _ = work.translator  # before the bar is shown
     with progress_bar("sentences", quiet, total=0, transient=True):
-        translation, result, lines = work.translate(content, name, format, work.format_options)
+        translation, result, lines = work.translate(document, name, format, work.format_options)
     if as_json:
         sentences = zip(translation.sentences, lines, strict=True)
         rows = [{**sentence._asdict(), "line": line} for sentence, line in sentences]
@@ -256,9 +250,11 @@ def _translate_folder(
                     actions[copied] += 1
                     continue
                 read += 1
-                content, options = file.source.read_bytes(), work.options_of(file.format)
+                document = _decode(file.source.read_bytes(), str(file.source), file.format)
+                names = DOCUMENT_FORMATS[file.format].options
+                options = {name: work.format_options[name] for name in names}
                 translation, result, lines = work.translate(
-                    content, str(file.source), file.format, options
+                    document, str(file.source), file.format, options
                 )
                 kept = _kept(translation, lines)
                 folder.write(file, record._replace(sentences=len(lines), kept=kept), result)
