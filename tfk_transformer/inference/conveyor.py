@@ -8,6 +8,7 @@ and its halves go with the next round. In the end, the sentences are joined.
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Generic, TypeAlias, TypeVar, cast
 
+from tfk_transformer.formats.lines import one_line
 from tfk_transformer.formats.registry import DOCUMENT_FORMATS, check_document, read
 from tfk_transformer.inference.glossary_search import GlossarySearch
 from tfk_transformer.inference.text_search import TextSearch
@@ -193,8 +194,8 @@ def document_road(
 
     def edit(editing: "Editing") -> "Road[EditedText]":
         texts = advance(editing, None)[0] or []
-        lines = read("\n".join(texts), "text", lines=True)
-        values = translating(lines, language, as_lines=True)
+        lines = read("\n".join(texts), "text", lines=True)._replace(clean=one_line)
+        values = translating(lines, language)
         translation = yield from _best_hypotheses(values, attention_layer, limit)
         _, result = advance(editing, translation.text.split("\n")[: len(texts)])
         return cast("EditedText", result)

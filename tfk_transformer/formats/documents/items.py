@@ -83,7 +83,7 @@ class Document(NamedTuple):
     items: Sequence[Item]
     # (text, the markup that follows it, or "") -> the text in the format of the document, without
     # anything that could be markup.
-    escape: Callable[[str, str], str]
+    escape: Callable[[str, str], str] = lambda text, following: text
     # The text of a document -> its blocks, inline elements and tags in order, without the words.
     # The strings of inline elements begin with "inline ". A translation may change the order of
     # neighboring strings that do, but not of other strings. A plain text has none.
@@ -91,7 +91,7 @@ class Document(NamedTuple):
     # A text -> the text with the escapes without which it always reads otherwise. `escape` is used
     # where the structure of the document would change.
     encode: Callable[[str], str] = str
-    # A translation of a sentence -> the same length, without characters that no text may contain.
+    # A translation of a sentence -> the same without characters that no text may contain.
     clean: Callable[[str], str] = str
     # The end of the text before a sentence with which a section can begin, whose structure can be
     # compared separately. Group 1 is a part of the section.

@@ -24,7 +24,6 @@ from tfk_transformer.formats.documents.verification import (
     written_pieces,
 )
 from tfk_transformer.formats.documents.writing import PartWriter
-from tfk_transformer.formats.lines import one_line
 from tfk_transformer.text.alignment import Alignment, Hypothesis, align, split_copied_words
 from tfk_transformer.text.results import DocumentSentence, DocumentTranslation
 from tfk_transformer.text.road import Sentences
@@ -38,10 +37,8 @@ Translating: TypeAlias = Generator[Sentences, Sequence[Hypothesis | None], T]
 WRITINGS = 2  # ways to write the translation of a part
 
 
-def translating(
-    document: Document, language: str, as_lines: bool = False
-) -> Translating[DocumentTranslation]:
-    """Translate a document of a language; with `as_lines`, into one line for each sentence."""
+def translating(document: Document, language: str) -> Translating[DocumentTranslation]:
+    """Translate a document of a language."""
     items: list[Item] = []  # with points in place of placeholders and addresses
     for is_text, group in itertools.groupby(
         document.items, lambda item: item.type is ItemType.TEXT
@@ -51,7 +48,7 @@ def translating(
     sentence_parts = [[part] for part in sentences(items, language)]
     done: dict[Segment, WrittenText] = {}
     while waiting := [part for part in itertools.chain(*sentence_parts) if part not in done]:
-        replaced = yield from _translate_parts(document, waiting, done, as_lines)
+        replaced = yield from _translate_parts(document, waiting, done)
         for parts in sentence_parts:
             parts[:] = itertools.chain(*(replaced.get(part, [part]) for part in parts))
     return _join(
@@ -144,7 +141,7 @@ def halves(part: Segment) -> list[Segment]:
 
 
 def _translate_parts(
-    document: Document, parts: Sequence[Segment], done: dict[Segment, WrittenText], as_lines: bool
+    document: Document, parts: Sequence[Segment], done: dict[Segment, WrittenText]
 ) -> Translating[dict[Segment, list[Segment]]]:
     """Translate parts, and return the replacements of parts that must be translated again.
 
@@ -171,8 +168,6 @@ def _translate_parts(
                         f"'{shown_text(part.items)[:30]}', which is too long for it."
                     )
                 continue
-            if as_lines:
-                translation = translation._replace(text=one_line(translation.text))
             translation = translation._replace(text=document.clean(translation.text))
             protected = _protect_lost_numbers(part, marked[part].text, translation.text)
             if protected != part:

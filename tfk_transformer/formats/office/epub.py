@@ -1,5 +1,6 @@
 """Books (.epub): their pages of XHTML, and the titles in their tables of contents."""
 
+import functools
 import posixpath
 from urllib.parse import unquote
 from xml.etree import ElementTree
@@ -22,10 +23,6 @@ def read(data: bytes) -> OfficeFile:
             name = posixpath.normpath(path)
             if item.get("media-type") in TYPES and name in book.members:
                 document = html_reader.read(book.xml(name).decode(), is_xml=True)
-                document = document._replace(escape=_escape, encode=_escape)
+                document = document._replace(clean=functools.partial(ILLEGAL.sub, ""))
                 book.documents[name] = (document, str.encode)
     return book
-
-
-def _escape(text: str, following: str = "") -> str:
-    return html_reader.escape_html(ILLEGAL.sub("", text))

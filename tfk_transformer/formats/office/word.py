@@ -88,7 +88,7 @@ class Part:
             self._read_content(_content(paragraph))
             self._add(ItemType.BREAK, PARAGRAPH_END)
         text = "".join(self._pieces)
-        self.document = Document(text, pair_elements(self._items), _plain, encode=_plain)
+        self.document = Document(text, pair_elements(self._items), clean=_plain)
 
     def _add(self, type: ItemType, text: str, shown: str = "", name: str = "") -> None:
         start = self._length
@@ -234,6 +234,6 @@ class Part:
                 add_to_run(element, formats[-1])
 
 
-def _plain(text: str, following: str = "") -> str:
+def _plain(text: str) -> str:
     """Return a text as it is in a document: without the characters of marks."""
     return ILLEGAL.sub("", one_line(text))

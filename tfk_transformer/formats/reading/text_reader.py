@@ -17,4 +17,4 @@ def read(text: str, lines: bool = False) -> Document:
         items.append(Item(ItemType.BREAK, *end.span()))
         done = end.end()
     items.append(Item(ItemType.TEXT, done, len(text), text[done:]))
-    return Document(text, items, lambda text, following: text)
+    return Document(text, items)
