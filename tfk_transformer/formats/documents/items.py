@@ -27,7 +27,7 @@ PLACEHOLDER = re.compile(
     """,
     re.VERBOSE,
 )
-SECTION_START = re.compile(r"(?:\n[^\S\n]*\n|>\s*)(#{1,6} +)?\Z")
+SECTION_START = re.compile(r"(?:\n[^\S\n]*\n|>\s*)(?=(?:#{1,6} +)?\Z)")
 NUMBER = re.compile(r"\d+(?:[.,:/]\d+)*")
 
 
@@ -93,8 +93,8 @@ class Document(NamedTuple):
     encode: Callable[[str], str] = str
     # A translation of a sentence -> the same without characters that no text may contain.
     clean: Callable[[str], str] = str
-    # The end of the text before a sentence with which a section can begin, whose structure can be
-    # compared separately. Group 1 is a part of the section.
+    # The end of the text before a section, which can begin with the next sentence, and whose
+    # structure can be compared separately.
     section_start: re.Pattern[str] = SECTION_START
     # A translation of `text` -> that of the file, where `text` is the file with changes.
     finish: Callable[[DocumentTranslation], DocumentTranslation] = lambda translation: translation

@@ -64,9 +64,8 @@ def _sections(document: Document, sentences: Sequence[WrittenText]) -> "Iterator
     for index, sentence in enumerate(sentences):
         match = document.section_start.search(document.text, done, sentence.start)
         if match and match.start(0) - start >= MIN_SECTION:
-            cut = match.start(1) if match[1] else match.end()
-            yield Passage(document, sentences[first:index], (start, cut))
-            first, start = index, cut
+            yield Passage(document, sentences[first:index], (start, match.end()))
+            first, start = index, match.end()
         done = sentence.end
     yield Passage(document, sentences[first:], (start, len(document.text)))
 

@@ -15,7 +15,7 @@ from tfk_transformer.text.kept_characters import is_unspaced
 
 QUOTE = "\ue000"  # a quote that may not be needed, see `table_reader`
 # The text before the first sentence of a string, with which a section of the file can begin.
-SECTION_START = re.compile(rf'(?:(?<![\\"])"|{QUOTE}|target[^<>]*>)()\Z')
+SECTION_START = re.compile(rf'(?:(?<![\\"])"|{QUOTE}|target[^<>]*>)\Z')
 # Characters that no string contains: the translation of a string remains one line.
 CONTROLS = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff\ufffe\uffff]")
 

@@ -88,11 +88,9 @@ class _OneChunk(io.StringIO):
 class _RecordedTokens:
     """html5lib's tokenizer as its parser sees it; each token is recorded with its end."""
 
-    def __init__(self, parser: "HtmlParser", text: str) -> None:
+    def __init__(self, parser: "HtmlParser") -> None:
         self._parser = parser
         self._tokenizer = parser.tokenizer
-        self._length = len(text)
-        self._is_xml = parser.is_xml
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._tokenizer, name)
@@ -111,7 +109,7 @@ class _RecordedTokens:
             yield token
             # An element without content in XML. Its name may have changed the tokenizer's state.
             is_closed = (
-                self._is_xml
+                self._parser.is_xml
                 and token["type"] == tokenTypes["StartTag"]
                 and token["selfClosing"]
                 and not token["selfClosingAcknowledged"]
@@ -121,7 +119,7 @@ class _RecordedTokens:
                 end_tag = {"type": tokenTypes["EndTag"], "data": {}, "selfClosing": False}
                 yield {**end_tag, "name": token["name"]}
             unread = self.stream.chunkSize - self.stream.chunkOffset
-            self._parser.record(token, self._length - unread, is_closed)
+            self._parser.record(token, unread, is_closed)
 
 
 class HtmlParser(html5lib.HTMLParser):
@@ -150,11 +148,11 @@ class HtmlParser(html5lib.HTMLParser):
 
     def reset(self) -> None:
         """Begin a document, whose tokenizer html5lib has just made."""
-        self.tokenizer = _RecordedTokens(self, self._text)
+        self.tokenizer = _RecordedTokens(self)
         super().reset()
 
-    def record(self, token: dict[str, Any], end: int, is_closed: bool) -> None:
-        """Add a token of html5lib that ends at a position of the text."""
+    def record(self, token: dict[str, Any], unread: int, is_closed: bool) -> None:
+        """Add a token of html5lib, after which `unread` characters of the text follow."""
         token_type = TOKEN_NAMES[token["type"]].removeprefix("Space")
         if token_type == "ParseError":
             if token["data"] != EMPTY_END_TAG:
@@ -168,6 +166,7 @@ class HtmlParser(html5lib.HTMLParser):
                 self._problem = f"more than {limit} elements without an end"
                 raise ValueError(self._problem)
         start = self._end
+        end = len(self._text) - unread
         self._end = end + bisect.bisect_left(self._long_ends, end)
         is_tag = token_type in ("StartTag", "EndTag")
         raw = self._document[start : self._end]
