@@ -13,7 +13,7 @@ from tfk_transformer.formats.documents.items import (
     placeholder_spans,
     protect_spans,
 )
-from tfk_transformer.formats.documents.translation import IndexedItems, halves, sentences
+from tfk_transformer.formats.documents.translation import halves, parts_of, sentences
 from tfk_transformer.formats.reading.text_reader import read
 
 MULTI30K = next(
@@ -165,7 +165,7 @@ def test_long_sentence_cut_at_clauses():
     def cut(text):
         items = [Item(ItemType.TEXT, 0, len(text), text)]
         return [
-            text[part.start : part.end] for part in halves(IndexedItems(items).part(0, len(text)))
+            text[part.start : part.end] for part in halves(next(parts_of(items, [(0, len(text))])))
         ]
 
     assert cut("One, two three four five; six.") == ["One, two three four five;", "six."]

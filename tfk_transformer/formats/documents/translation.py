@@ -3,7 +3,7 @@
 import bisect
 import itertools
 from collections import Counter
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from typing import NamedTuple, TypeAlias, TypeVar
 
 from tfk_transformer.formats.documents.items import (
@@ -28,6 +28,7 @@ from tfk_transformer.text.alignment import Alignment, Hypothesis, align, split_c
 from tfk_transformer.text.results import DocumentSentence, DocumentTranslation
 from tfk_transformer.text.road import Sentences
 from tfk_transformer.text.splitting import cut_in_two, sentence_spans
+from tfk_transformer.text.words import Span
 
 T = TypeVar("T")
 # Yields sentences, and receives the translation of each with its mean attention (T, S) if asked
@@ -71,73 +72,62 @@ class Segment(NamedTuple):
 def sentences(items: Sequence[Item], language: str) -> Iterator[Segment]:
     """Yield the sentences of a document in a language, given by its ISO 639 code."""
     for run in split_at_breaks(items):
-        indexed = IndexedItems(run)
-        for start, end in sentence_spans(indexed.text, language):
-            part = indexed.part(start, end)
-            if part is not None:
-                yield part
+        yield from parts_of(run, sentence_spans(shown_text(run), language))
 
 
-class IndexedItems:
-    """A list of items with values precomputed for all of its parts."""
+def parts_of(items: Sequence[Item], spans: Iterable[Span]) -> Iterator[Segment]:
+    """Yield the parts of the text of items that are not blank, without whitespace around them.
 
-    def __init__(self, items: Sequence[Item]) -> None:
-        self.items = items
-        self.text = shown_text(items)
-        self.starts = text_starts(items)
-        # The positions of both ends of each element.
-        self._ends: dict[tuple[ItemType, int], int] = {
-            (item.type, item.pair): position
-            for item, position in zip(items, self.starts, strict=True)
-            if item.type in (ItemType.OPEN, ItemType.CLOSE)
-        }
+    A part contains the inline elements inside it, and the ends of elements that are partly inside.
+    An element that contains the whole part is not in it.
+    """
+    text = shown_text(items)
+    starts = text_starts(items)
+    ends = {  # the positions of both ends of each element
+        (item.type, item.pair): position
+        for item, position in zip(items, starts, strict=True)
+        if item.type in (ItemType.OPEN, ItemType.CLOSE)
+    }
 
-    def part(self, start: int, end: int) -> Segment | None:
-        """Return the part [start:end] of the text without whitespace around it; None if blank.
-
-        The part contains the inline elements inside it, and the ends of elements that are partly
-        inside. An element that contains the whole part is not in it.
-        """
-        piece = self.text[start:end]
-        end = start + len(piece.rstrip())
-        start += len(piece) - len(piece.lstrip())
-        if start >= end:
-            return None
-        # One item that begins before the part can belong to it.
-        first = max(0, bisect.bisect_left(self.starts, start) - 1)
-        last = bisect.bisect_right(self.starts, end)
-        near = range(first, last)
-        inside = [n for n in near if self._belongs(self.items[n], self.starts[n], start, end)]
-        cut_items = [
-            self.items[n].cut(start - self.starts[n], end - self.starts[n])
-            for n in range(inside[0], inside[-1] + 1)
-        ]
-        selected = tuple(item for item in cut_items if item.type is not ItemType.TEXT or item.text)
-        return Segment(selected[0].start, selected[-1].end, selected)
-
-    def _belongs(self, item: Item, position: int, start: int, end: int) -> bool:
-        """Return whether an item at `position` of the text belongs to its part [start:end]."""
+    def belongs(item: Item, position: int) -> bool:
+        """Return whether an item at `position` of the text belongs to the part [start:end]."""
         if item.text:
             return position < end and position + len(item.text) > start
         if item.type is ItemType.OPEN and position == start:
-            return start < self._ends.get((ItemType.CLOSE, item.pair), end + 1) <= end
+            return start < ends.get((ItemType.CLOSE, item.pair), end + 1) <= end
         if item.type is ItemType.CLOSE and position == end:
-            return start <= self._ends.get((ItemType.OPEN, item.pair), -1) < end
+            return start <= ends.get((ItemType.OPEN, item.pair), -1) < end
         return start < position < end
+
+    for start, end in spans:
+        piece = text[start:end]
+        end = start + len(piece.rstrip())
+        start += len(piece) - len(piece.lstrip())
+        if start >= end:
+            continue
+        # One item that begins before the part can belong to it.
+        first = max(0, bisect.bisect_left(starts, start) - 1)
+        last = bisect.bisect_right(starts, end)
+        inside = [n for n in range(first, last) if belongs(items[n], starts[n])]
+        cut_items = [
+            items[n].cut(start - starts[n], end - starts[n])
+            for n in range(inside[0], inside[-1] + 1)
+        ]
+        selected = tuple(item for item in cut_items if item.type is not ItemType.TEXT or item.text)
+        yield Segment(selected[0].start, selected[-1].end, selected)
 
 
 def halves(part: Segment) -> list[Segment]:
     """Return both halves of a part, see `cut_in_two`; or the part if it has a single character."""
-    indexed = IndexedItems(part.items)
+    text = shown_text(part.items)
     uncut: set[int] = set()  # the positions inside points
-    for item, start in zip(indexed.items, indexed.starts, strict=True):
+    for item, start in zip(part.items, text_starts(part.items), strict=True):
         if item.type is ItemType.POINT:
             uncut.update(range(start + 1, start + len(item.text)))
-    middle = cut_in_two(indexed.text, uncut)
+    middle = cut_in_two(text, uncut)
     if middle is None:
         return [part]
-    parts = (indexed.part(0, middle), indexed.part(middle, len(indexed.text)))
-    return [half for half in parts if half is not None]
+    return list(parts_of(part.items, [(0, middle), (middle, len(text))]))
 
 
 def _translate_parts(
