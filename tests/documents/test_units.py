@@ -84,6 +84,10 @@ MARKDOWN = {
         "one @seven #seven a/seven#9 (#12) two@example.org",
         "ONE @seven #seven a/seven#9 (#12) two@example.org",
     ),
+    "directives": (
+        "```{note}\n:class: x\none $x_1$\n```\n\n@two three\n\n```\nfour\n```\n",
+        "```{note}\n:class: x\nONE $x_1$\n```\n\n@two THREE\n\n```\nfour\n```\n",
+    ),
     "Vue": (
         'one <a @click="two" :href="x > y">three</a> {{ four }}',
         'ONE <a @click="two" :href="x > y">THREE</a> {{ four }}',

@@ -99,12 +99,10 @@ def _marks(text: str, has_lines: bool, has_addresses: bool = True) -> list[Item]
     messages = _message_marks(text) if ICU_START.search(text) else []
     if messages is None:
         return None
-    pieces = []  # the text without the syntax of messages
-    done = 0
+    characters = list(text)  # without the syntax of messages
     for mark in messages:
-        pieces += [text[done : mark.start], INLINE_ITEM * (mark.end - mark.start)]
-        done = mark.end
-    masked = "".join([*pieces, text[done:]])
+        characters[mark.start : mark.end] = INLINE_ITEM * (mark.end - mark.start)
+    masked = "".join(characters)
     marks = [*messages, *_simple_marks(masked, has_lines)]
     if has_addresses and ADDRESS.search(masked):
         marks += [Item(ItemType.POINT, *span) for span in placeholder_spans(masked)]

@@ -125,14 +125,12 @@ IN_ADDRESS = re.compile(
 
 def mask(text: str, dialect: str) -> str:
     """Return a text with units as characters for private use; a dialect is a key of `PATTERNS`."""
-    pieces = []
-    done = 0
+    characters = list(text)
     for start, end, plane in _Scanner(text, dialect).units():
-        pieces += [text[done:start], _masked(text[start:end], plane)]
-        done = end
-    if not pieces:
+        characters[start:end] = _masked(text[start:end], plane)
+    masked = "".join(characters)
+    if masked == text:
         return text
-    masked = "".join([*pieces, text[done:]])
     return IN_ADDRESS.sub(lambda match: _masked(match[0], UNIT_PLANE), masked)
 
 
