@@ -165,15 +165,14 @@ def _reference(state: StateInline, silent: bool) -> bool:
     match = KEY.match(state.src, end + 1, state.posMax) if end > start else None
     if match is None:
         return False
-    label = normalizeReference(state.src[start:end])
+    label, key = map(normalizeReference, (state.src[start:end], match["key"]))
     definitions = state.env.get("references", {})
-    if match["break"]:
-        if label in definitions or normalizeReference(match["key"]) not in definitions:
-            return False
+    if match["break"] and (label in definitions or key not in definitions):
+        return False
     if not silent and not match["key"] and not BLANK.search(state.src, start, end):
         state.push("unchanged_name", "", 0).content = state.src[state.pos : match.end()]
     elif not silent:
-        _push_link(state, (start, end), {"key": normalizeReference(match["key"]) or label})
+        _push_link(state, (start, end), {"key": key or label})
     state.pos = match.end()
     return True
 

@@ -93,7 +93,7 @@ CODE_DIRECTIVES = set(
 DIRECTIVE = re.compile(
     r"[ ]*\{(?P<name>[^}\s]+)\}[^\n]*"
     r"(?:\n[ \t>]*---[ \t\r]*\n(?:(?![ \t>]*[`~:]{3}).*\n)*?[ \t>]*---[ \t\r]*$"
-    r"|(?:\n[ \t>]*:[\w-]+:(?:\s.*)?$)*)",
+    r"|(?:\n[ \t>]*:[\w-]+:(?:[^\S\n].*)?$)*)",
     re.MULTILINE,
 )
 CONTAINER = re.compile(r"[ \t>]*(?:(?:[-*+:]|\d{1,9}[.)])[ \t]+[> \t]*)*")  # before a block
