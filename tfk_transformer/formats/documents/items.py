@@ -82,8 +82,8 @@ class Document(NamedTuple):
     text: str
     items: Sequence[Item]
     # (text, the markup that follows it, or "") -> the text in the format of the document, without
-    # anything that could be markup.
-    escape: Callable[[str, str], str] = lambda text, following: text
+    # anything that could be markup. None: as `encode`.
+    escape: Callable[[str, str], str] | None = None
     # The text of a document -> its blocks, inline elements and tags in order, without the words.
     # The strings of inline elements begin with "inline ". A translation may change the order of
     # neighboring strings that do, but not of other strings. A plain text has none.

@@ -193,10 +193,11 @@ def _write(
         marked.root.target_span = (0, len(alignment.target))
         place_markup(marked.root, alignment, translation.text)
     writer = PartWriter(marked, translation.text, alignment, document)
-    return (
-        writer.written(lambda text, _: document.encode(text)),
-        writer.written(document.escape, is_spaced=True),
-    )
+
+    def encode(text: str, following: str) -> str:
+        return document.encode(text)
+
+    return writer.written(encode), writer.written(document.escape or encode, is_spaced=True)
 
 
 def _written_sentence(text: str, parts: Sequence[WrittenText]) -> WrittenText:

@@ -37,11 +37,6 @@ SERIALIZER = HTMLSerializer(
 END_OF_LINE = re.compile(r"[^\S\n]*(?:\n\s*(?P<next>\S?)|\Z)")
 
 
-def escape_html(text: str, following: str = "") -> str:
-    """Return a text as HTML. The markup that follows makes no difference."""
-    return html.escape(text, quote=False)
-
-
 def read(text: str, is_xml: bool = False) -> Document:
     """Parse an HTML document or fragment, or XML with the elements of HTML.
 
@@ -56,7 +51,8 @@ def read(text: str, is_xml: bool = False) -> Document:
         else:
             items.append(item)
     structure = functools.partial(html_structure, is_xml=is_xml)
-    return Document(text, pair_elements(items), escape_html, structure, escape_html)
+    encode = functools.partial(html.escape, quote=False)
+    return Document(text, pair_elements(items), structure=structure, encode=encode)
 
 
 def _items(tokens: Iterable[HtmlToken]) -> Iterator[Item]:

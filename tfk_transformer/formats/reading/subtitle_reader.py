@@ -75,7 +75,7 @@ def read(text: str) -> Document:
         items += [border._replace(needs_text=True), *inner]
         done, last = cue.end, cue
 
-    def encode(text: str, following: str = "") -> str:
+    def encode(text: str) -> str:
         text = one_line(text)
         if format == "vtt":
             return html.escape(text, quote=False)
@@ -84,7 +84,7 @@ def read(text: str) -> Document:
     def structure(text: str) -> list[str]:
         return list(_structure(text, format))
 
-    return Document(text, pair_elements(items), encode, structure, encode)
+    return Document(text, pair_elements(items), structure=structure, encode=encode)
 
 
 def _cues(text: str, format: str) -> Iterator[Cue]:
