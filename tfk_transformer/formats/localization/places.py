@@ -1,5 +1,6 @@
 """The places of a file whose strings are translated, as a document with copies of the sources."""
 
+import functools
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
@@ -56,16 +57,13 @@ def place_document(file: str, edits: Sequence[Edit], notation: Notation) -> Docu
         ]
         return string_structure("".join(shown), notation.has_lines)
 
-    def clean(text: str) -> str:
-        return CONTROLS.sub(" ", text)
-
     return Document(
         edited.text,
         items,
         escape,
         structure,
         notation.encode,
-        clean,
+        functools.partial(CONTROLS.sub, " "),
         SECTION_START,
         edited.restore,
     )
