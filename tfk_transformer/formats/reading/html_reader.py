@@ -112,8 +112,7 @@ def html_structure(text: str, is_xml: bool = False) -> list[str]:
     string with everything inside it.
     """
     structure: list[str] = []
-    unchanged = ""  # the element that stays unchanged, up to the token
-    depth = 0  # of elements inside it
+    depth = 0  # of elements inside the last one, which stays unchanged
     tree = HtmlParser(mask(text, "html"), is_xml).tree.getDocument()
     for token in html5lib.getTreeWalker("etree")(tree):
         if not depth and token["type"] in ("Characters", "SpaceCharacters"):
@@ -123,17 +122,13 @@ def html_structure(text: str, is_xml: bool = False) -> list[str]:
         shown = "".join(SERIALIZER.serialize([token]))
         if depth:
             depth += {"StartTag": 1, "EndTag": -1}.get(token["type"], 0)
-            unchanged += shown
-            if not depth:
-                structure.append(unchanged)
+            structure[-1] += shown
             continue
         is_inline = token["type"] == "Comment" or token.get("name") in SENTENCE_TAGS
-        text = f"{'inline ' if is_inline else ''}{shown}"
+        if not (is_inline and token["type"] == "EndTag"):
+            structure.append(f"{'inline ' if is_inline else ''}{shown}")
         if token["type"] == "StartTag" and is_unchanged(token["name"], _attributes(token)):
-            unchanged = text
             depth = 1
-        elif not (is_inline and token["type"] == "EndTag"):
-            structure.append(text)
     return structure
 
 
