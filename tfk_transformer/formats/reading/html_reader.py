@@ -44,44 +44,35 @@ def read(text: str, is_xml: bool = False) -> Document:
     with `translate="no"` or the class `notranslate` stay unchanged.
     """
     masked = mask(text, "html")
-    items: list[Item] = []
-    for item in _items(HtmlParser(masked, is_xml).tokens):
-        if item.type is ItemType.TEXT:
-            items += (part for part in _text_items(item, masked) if part.text)
-        else:
-            items.append(item)
+    items = _items(HtmlParser(masked, is_xml).tokens, masked)
     structure = functools.partial(html_structure, is_xml=is_xml)
     encode = functools.partial(html.escape, quote=False)
     return Document(text, pair_elements(items), structure=structure, encode=encode)
 
 
-def _items(tokens: Iterable[HtmlToken]) -> Iterator[Item]:
-    """Yield the items of tokens. An element that stays unchanged is one item."""
-    unchanged: Any = None  # the element that stays unchanged
-    item: Item | None = None  # its item, up to the last token
+def _items(tokens: Iterable[HtmlToken], document: str) -> list[Item]:
+    """Return the items of tokens. An element that stays unchanged is one item."""
+    items: list[Item] = []
+    unchanged: Any = None  # the element that stays unchanged, whose item is the last one
     for token in tokens:
-        if item is not None:
+        if unchanged is not None:
             is_inside = token.unchanged is unchanged
-            is_end = token.type == "EndTag" and token.data == unchanged.name
-            if is_inside or is_end:
-                item = item._replace(end=token.end)
-            if not is_inside:
-                yield item
-                item = None
-            if is_inside or is_end:
+            if is_inside or (token.type == "EndTag" and token.data == unchanged.name):
+                items[-1] = items[-1]._replace(end=token.end)
+                unchanged = unchanged if is_inside else None
                 continue
         unchanged = token.unchanged
-        if unchanged is None and token.type == "Text":
-            yield Item(ItemType.TEXT, token.start, token.end, token.data)
-        elif unchanged is None:
-            yield tag_item(token, token.data in INLINE_TAGS)
-        elif unchanged.name not in SENTENCE_TAGS:
-            item = Item(ItemType.BREAK, token.start, token.end)
+        if unchanged is not None:
+            is_inline = unchanged.name in SENTENCE_TAGS
+            shown = STAND_IN if is_inline and unchanged.name not in ANNOTATION_TAGS else ""
+            item_type = ItemType.POINT if is_inline else ItemType.BREAK
+            items.append(Item(item_type, token.start, token.end, shown))
+        elif token.type == "Text":
+            text = Item(ItemType.TEXT, token.start, token.end, token.data)
+            items += (part for part in _text_items(text, document) if part.text)
         else:
-            shown = "" if unchanged.name in ANNOTATION_TAGS else STAND_IN
-            item = Item(ItemType.POINT, token.start, token.end, shown)
-    if item is not None:
-        yield item
+            items.append(tag_item(token, token.data in INLINE_TAGS))
+    return items
 
 
 def _text_items(item: Item, document: str) -> Iterator[Item]:
