@@ -14,6 +14,7 @@ from tfk_transformer.apps.cli.arguments import BadLines
 from tfk_transformer.apps.cli.main import lock_output
 from tfk_transformer.apps.cli.terminal import command_line, print_line, progress_bar
 from tfk_transformer.export.file_names import external_weights
+from tfk_transformer.formats import registry
 from tfk_transformer.formats.compression import check_compression, compression, count_lines
 from tfk_transformer.formats.lines import Line, LineReader, Texts
 from tfk_transformer.formats.output_file import (
@@ -21,11 +22,6 @@ from tfk_transformer.formats.output_file import (
     UnfinishedRun,
     content_digest,
     unfinished_run,
-)
-from tfk_transformer.formats.registry import (
-    DOCUMENT_FORMATS,
-    DOCUMENT_SUFFIXES,
-    document_suffix,
 )
 from tfk_transformer.text.outcome import Outcome
 
@@ -52,15 +48,15 @@ def input_lines(
 
 def check_lines(path: Path | None, option: str, as_lines: bool, model: Path | None = None) -> None:
     """Refuse a document, whose lines are not texts; `model` could translate it as a whole."""
-    suffix = "" if path is None or as_lines else document_suffix(path)
+    suffix = "" if path is None or as_lines else registry.document_suffix(path)
     if not suffix:
         return
     cure = "write its texts to a .txt, .tsv or .jsonl file"
-    if path and model and suffix in DOCUMENT_SUFFIXES and not compression(path):
+    if path and model and suffix in registry.DOCUMENT_SUFFIXES and not compression(path):
         words = ["tfk-transformer", "translate-document", str(model), str(path)]
         if path.suffix.lower() != suffix:
-            words += ["--format", DOCUMENT_SUFFIXES[suffix]]
-        if "fields" in DOCUMENT_FORMATS[DOCUMENT_SUFFIXES[suffix]].options:
+            words += ["--format", registry.DOCUMENT_SUFFIXES[suffix]]
+        if "fields" in registry.DOCUMENT_FORMATS[registry.DOCUMENT_SUFFIXES[suffix]].options:
             words += ["--field", "NAME"]
         cure = f"run `{command_line(words)} --output FILE`"
     raise ValueError(

@@ -162,22 +162,19 @@ def copied_forms(marked: MarkedText, target: str) -> dict[int, str]:
 
 def _copied_characters(source: str, target: str) -> Iterator[tuple[int, int]]:
     """Yield the positions in both texts of the characters that the texts have in common."""
-    source_words = word_spans(source)
-    target_words = word_spans(target)
-    for first, second, count in _copied_runs(
-        [source[start:end] for start, end in source_words],
-        [target[start:end] for start, end in target_words],
+    words, copies = word_spans(source), word_spans(target)
+    last: tuple[int, int] | None = None
+    for word, copy in _copied_words(
+        [source[start:end] for start, end in words], [target[start:end] for start, end in copies]
     ):
-        for index in range(count):
-            start, end = source_words[first + index]
-            copy = target_words[second + index][0]
-            yield from zip(range(start, end), itertools.count(copy))
-            if index < count - 1:  # the blank before the next word, if there is one
-                yield end, copy + end - start
+        if last == (word - 1, copy - 1):  # the blank before the word, if there is one
+            yield words[word - 1][1], copies[copy - 1][1]
+        yield from zip(range(*words[word]), range(*copies[copy]), strict=True)
+        last = (word, copy)
 
 
-def _copied_runs(source: Sequence[str], target: Sequence[str]) -> list[tuple[int, int, int]]:
-    """Return the runs of words that are in both: their first words and their number of words.
+def _copied_words(source: Sequence[str], target: Sequence[str]) -> Iterator[tuple[int, int]]:
+    """Yield the indices of the words that are in both.
 
     Texts with many words are compared in parts: the time grows with the cube of the number of equal
     words.
@@ -186,17 +183,13 @@ def _copied_runs(source: Sequence[str], target: Sequence[str]) -> list[tuple[int
     pairs = sum(counts[word] for word in source)
     limit = MANY_WORDS if pairs <= MANY_PAIRS * (len(source) + len(target)) else MANY_WORDS // 4
     parts = math.ceil(max(len(source), len(target)) / limit)
-    runs: list[tuple[int, int, int]] = []
     for part in range(parts):
         first, first_end = (len(source) * (part + n) // parts for n in (0, 1))
         second, second_end = (len(target) * (part + n) // parts for n in (0, 1))
         words = (source[first:first_end], target[second:second_end])
         for block in SequenceMatcher(None, *words, autojunk=False).get_matching_blocks():
-            run = (first + block.a, second + block.b, block.size)
-            if runs and (runs[-1][0] + runs[-1][2], runs[-1][1] + runs[-1][2]) == run[:2]:
-                run = (*runs[-1][:2], runs.pop()[2] + run[2])
-            runs.append(run)
-    return runs
+            for n in range(block.size):
+                yield first + block.a + n, second + block.b + n
 
 
 def _events(root: Node) -> Iterator[tuple[int, MarkupEvent]]:
