@@ -55,8 +55,9 @@ MARKDOWN = rf"""
     )
     | (?P<skipped>\\(?!\{{[{{%])[!-/:-@\[-`{{-~] | \{{:?[ ]*(?:[\#.][\w-]|[\w-]+=)[^{{}}\n]*\}})
     | (?P<extension>\{{::(?P<extended>comment|nomarkdown)\b[^{{}}/]*\}})
-    | (?P<ticks>`+|~{{3,}}|:{{3,}}(?=[ ]*\{{[^}}\s]+\}}))
-    | {MARKUP} | (?P<element_tag><(?=[A-Za-z/>]))
+    | (?P<ticks>(?:`+|~{{3,}}|:{{3,}}(?=[ ]*\{{[^}}\s]+\}}))(?=(?P<info>[^\n]*)))
+    | {MARKUP}
+    | (?P<element_tag><(?=[A-Za-z/>])/?(?P<tag_name>[A-Za-z][\w.:-]*)?(?=[\s/>]))
 """
 PRIVATE = f"(?P<private>{UNIT}+|{BARRIER}+)"  # characters of the document itself
 PATTERNS = {
@@ -108,7 +109,6 @@ BRACES = re.compile(
     r"""'(?:[^'\\\n]|\\.)*'|"(?:[^"\\\n]|\\.)*"|`(?:[^`\\]|\\.)*`|/\*.*?\*/|(?<=\s)//[^\n]*|[{}]""",
     re.DOTALL,
 )
-TAG_NAME = re.compile(r"</?(?P<name>[A-Za-z][\w.:-]*)?(?=[\s/>])")
 ATTRIBUTE = re.compile(
     r"""\s+(?P<name>[^\s"'<>/={}]+)(?:\s*=\s*(?:"[^"]*"|'[^']*'|(?=\{)|[^\s"'=<>`]+))?|\s*(?=\{)"""
 )
@@ -244,10 +244,8 @@ class _Scanner:
 
     def _ticks(self, match: re.Match[str]) -> tuple[int, int]:
         """A block of code, code in a sentence, or the lines around the text of a directive."""
-        text, mark = self._text, match[0]
-        line_end = text.find("\n", match.end())
-        line_end = len(text) if line_end < 0 else line_end
-        info = text[match.end() : line_end]
+        text, mark, info = self._text, match[0], match["info"]
+        line_end = match.end("info")
         is_fence = len(mark) >= 3 and (mark[0] != "`" or "`" not in info)
         if is_fence and self._begins_block(match.start()):
             closing = rf"^[ \t>]*{mark}{mark[0]}*[ \t\r]*$"
@@ -272,8 +270,7 @@ class _Scanner:
 
     def _element_tag(self, match: re.Match[str]) -> tuple[int, int]:
         """A tag that Markdown does not know, such as a component of JSX."""
-        tag = TAG_NAME.match(self._text, match.start())
-        position = tag.end() if tag else match.end()
+        position = match.end()
         is_html = True
         while attribute := ATTRIBUTE.match(self._text, position):
             position = attribute.end()
@@ -284,12 +281,12 @@ class _Scanner:
                     break
                 position = end
         end_mark = TAG_END.match(self._text, position)
-        name = (tag and tag["name"]) or ""
+        name = match["tag_name"] or ""
         is_unknown = not is_html and name.lower() not in block_names and "." not in name
         if self._dialect == "mdx":
             is_unknown = not is_html or not name or name[0].isupper() or "." in name
-        if tag is None or end_mark is None or not is_unknown:
-            return match.end(), NO_PLANE
+        if end_mark is None or not is_unknown:
+            return match.start() + 1, NO_PLANE
         return end_mark.end(), UNIT_PLANE if "/" in end_mark[0] else BARRIER_PLANE
 
     def _expression(self, match: re.Match[str]) -> tuple[int, int]:
