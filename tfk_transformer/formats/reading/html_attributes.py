@@ -11,7 +11,6 @@ from tfk_transformer.formats.reading.units import ANY_UNIT, mask
 READ_ATTRIBUTES = {"alt", "title", "placeholder", "aria-label"}
 UNREAD_TITLES = {"link", "meta", "style"}
 LANGUAGE_ATTRIBUTES = {"lang", "xml:lang"}  # of the whole page
-TAG_NAME = re.compile(r"<[^\t\n\f\r />]+")
 ATTRIBUTE = re.compile(
     r"(?P<name>[^\t\n\f\r />][^\t\n\f\r />=]*)[\t\n\f\r ]*=[\t\n\f\r ]*"
     r"""(?P<value>"[^"]*"|'[^']*'|[^\t\n\f\r >]+)"""
@@ -65,10 +64,7 @@ def _tag_attributes(token: HtmlToken, document: str) -> Iterator[re.Match[str]]:
         names = {"content"} & token.attributes.keys()
     if token.data == "html":
         names |= LANGUAGE_ATTRIBUTES & token.attributes.keys()
-    tag_name = TAG_NAME.match(document, token.start)
-    if not names or tag_name is None:
-        return
-    for match in ATTRIBUTE.finditer(document, tag_name.end(), token.end):
+    for match in ATTRIBUTE.finditer(document, token.start + 1, token.end) if names else ():
         name = match["name"].lower()
         text = _text(match)
         # html5lib's value is the one that counts where an attribute is repeated.
