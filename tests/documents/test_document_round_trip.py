@@ -144,6 +144,8 @@ def test_escapes_only_where_needed():
         ("# one", "C {#id}", "# C \\{#id\\}"),
         ("- one", "[x] zwei", "- \\[x\\] zwei"),
         ("> one", "[!NOTE] zwei", "> \\[!NOTE\\] zwei"),
+        ("one", "<b> zwei", "&lt;b\\> zwei"),
+        ("one", "R&D &lt;", "R&D &amp;lt;"),
     ],
 )
 def test_text_does_not_become_syntax(document, translation, written):
@@ -204,10 +206,10 @@ def test_reading_again_is_linear(step):
         return document.structure(text)
 
     def run(texts, attention):
-        return unchanged([text.replace("seven", "<u>") for text in texts], attention)
+        return unchanged([text.replace("seven", "[x](y)") for text in texts], attention)
 
     result = translate(document._replace(structure=structure), "en", run)
-    assert result.text.count("\\<u\\>") == (20 if step else 0)
+    assert result.text.count("\\[x\\](y)") == (20 if step else 0)
     assert not any(sentence.keeps_source for sentence in result.sentences)
     assert sum(lengths) < (25 if step else 2.1) * len(document.text)
 

@@ -105,6 +105,7 @@ def test_captions_are_recovered(language):
             ["%s", "%(total)d", "%1$s", "%.2f", "%5d"],
         ),
         ("${HOME}/x", ["${HOME}"]),
+        ("Since 478b410, not 1234567 of a facade5 or 478b41", ["478b410", "facade5"]),
         (
             "See https://x.org/a?b=c. Or www.x.org, or a@b.org; not e.g. this.So",
             ["https://x.org/a?b=c", "www.x.org", "a@b.org"],

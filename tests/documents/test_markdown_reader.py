@@ -63,6 +63,15 @@ def test_task_list_boxes_are_kept():
 def test_alert_markers_are_kept():
     assert text_of("> [!NOTE]\n> one\n> two\n") == "one\ntwo"
     assert text_of("> [!tip]- Title\n> one\n") == "one"
+    assert text_of("> [!tip | inline end]\n> one\n") == "one"
+
+
+def test_number_signs_without_a_blank_are_kept():
+    assert text_of("##one\n\n##\u00a0two #3\n\n#seven nine") == "one¶two ⟦#3⟧¶⟦#seven⟧ nine"
+
+
+def test_icons_are_kept():
+    assert text_of("__:a-b: one__ 9:30: two _:c:_") == "‹__›⟦:a-b:⟧ one‹__› 9:30: two ‹_›⟦:c:⟧‹_›"
 
 
 def test_footnotes_are_kept():
@@ -274,6 +283,10 @@ CONTEXTS = (
     "!!! note\n    {}",
     "x{}y",
 )
+
+
+def test_references_stand_for_what_no_backslash_escapes():
+    assert escape_markdown("<b> &lt; \\&") == "&lt;b\\> &amp;lt; \\\\&"
 
 
 def test_escaped_text_is_not_markup():

@@ -81,8 +81,16 @@ MARKDOWN = {
         '{::options a="b" /}\n\nONE *TWO*{:.nine}\n{:.x}\n\n{::comment}\nthree\n{:/comment}\n',
     ),
     "mentions": (
-        "one @seven #seven a/seven#9 (#12) two@example.org",
-        "ONE @seven #seven a/seven#9 (#12) two@example.org",
+        "one @seven @two:seven #seven a/seven#9 (#12) two@example.org",
+        "ONE @seven @two:seven #seven a/seven#9 (#12) two@example.org",
+    ),
+    "keys": (
+        'one ++ctrl+alt+"my key"++ two++ and "three" ++',
+        'ONE ++ctrl+alt+"my key"++ TWO++ AND "THREE" ++',
+    ),
+    "snippets": (
+        "one\n\n- two\n\n  --8<--\n  a.md\n\n  b.md\n  --8<--\n\nthree\n",
+        "ONE\n\n- TWO\n\n  --8<--\n  a.md\n\n  b.md\n  --8<--\n\nTHREE\n",
     ),
     "directives": (
         "```{note}\n:class: x\none $x_1$\n```\n\n@two three\n\n```\nfour\n```\n",

@@ -24,6 +24,7 @@ PLACEHOLDER = re.compile(
     | %\([^()\s]+\)[-+#0]*+\d*+(?:\.\d+)?[diouxXeEfFgGcrsa] # %(name)d
     | (?<![\d%])%(?:\d+\$)?[-+#0]*+\d*+(?:\.\d+)?         # %s, %1$s, %.2f
       (?:hh|ll|[hlLzjt])?[diouxXeEfFgGcrsap@](?![^\W\d_])
+    | \b(?=[a-f]*\d)(?=\d*[a-f])[0-9a-f]{7,64}\b          # the hash of a commit or a file
     """,
     re.VERBOSE,
 )

@@ -22,20 +22,23 @@ from tfk_transformer.formats.reading.markdown_parser import (
 from tfk_transformer.formats.reading.units import mask
 
 TASK_BOX = re.compile(r"\[[ xX]\]\s+")
-ALERT = re.compile(r"\[![\w-]+\][^\n]*(\n|$)")  # the first line of a quotation
+ALERT = re.compile(r"\[![\w-][^]\n]*\][^\n]*(\n|$)")  # the first line of a quotation
+# The start of a heading of Python-Markdown, which needs no blank.
+NUMBER_SIGNS = re.compile(r"#{1,6}\s*(?=\S)")
 HEADING_ATTRIBUTES = re.compile(r"(?<!\s)\s*+(?<!\\)\{:?[ ]*(?:[#.][\w-]|[\w-]+=)[^{}\n]*\}$")
 BLANKS = re.compile(r"[ \t\r\n\f\v]+")
 # Characters that could begin or end markup, of Markdown or of its dialects.
 SPECIAL = re.compile(
-    r"[\\`*\[\]<>|~${}^]|(?<![^\W_])_|_(?![^\W_])|&(?=#?\w+;)|(?<![\w:]):(?=[\w+-]+:)|:(?=::)"
+    r"[\\`*\[\]<>|~${}^]|(?<![^\W_])_|_(?![^\W_])|&(?=#?\w+;)|(?<![^\W_]|:):(?=[\w+-]+:)|:(?=::)"
     r"|\+(?=\+)|#(?=\s*\Z)|(?<!\w)@(?=\w)|(?<!\{)#(?=\w)|(?<=\{)%"
 )
+REFERENCES = {"<": "&lt;", "&": "&amp;"}  # Python-Markdown has no backslash before these
 # Escaped brackets, with the operators that would make a formula of them.
 BRACKETS = re.compile(r"\\\[.*?\\\]")
 OPERATOR = re.compile(r"(?<!\\)[_=+]")
 # At the start of a text: what begins a block, or belongs to a link before the text.
 TEXT_START = re.compile(
-    r"\A(?:(\s*)([#+=-](?=[\s#+=-]|$)|[/!?:](?=[\s\w/!?:])|%(?=\s|$)|=)|(\s*\d+)([.)])|()([(:]))"
+    r"\A(?:(\s*)([+-](?=[\s#+=-]|$)|[/!?:](?=[\s\w/!?:])|%(?=\s|$)|[=#])|(\s*\d+)([.)])|()([(:]))"
 )
 # What is syntax at the start of a text, by the two tokens before it.
 PREFIXES: dict[tuple[str, ...], re.Pattern[str]] = {
@@ -83,7 +86,7 @@ def read(text: str, dialect: str = "markdown") -> Document:
     definitions = env.get("references", {})
     structure = functools.partial(markdown_structure, definitions=definitions, dialect=dialect)
     # Each character is read as itself, or as markup.
-    encode = functools.partial(MARKDOWN_CHARACTER.sub, r"\\\g<0>")
+    encode = functools.partial(MARKDOWN_CHARACTER.sub, _escaped)
     return Document(text, items, escape_markdown, structure, encode)
 
 
@@ -97,7 +100,8 @@ def _text_span(tokens: Sequence[Token], n: int) -> tuple[int, int]:
     """Return the start and the end of the text in the content of an inline token."""
     content = tokens[n].content
     holders = [before.type for before in tokens[max(0, n - 2) : n]]
-    prefix = PREFIXES.get(tuple(holders))
+    is_paragraph = holders[-1] == "paragraph_open"
+    prefix = PREFIXES.get(tuple(holders), NUMBER_SIGNS if is_paragraph else None)
     match = prefix.match(content) if prefix else None
     attributes = HEADING_ATTRIBUTES.search(content) if holders[-1] == "heading_open" else None
     return match.end() if match else 0, attributes.start() if attributes else len(content)
@@ -143,11 +147,15 @@ def _columns(content: str, line: str, holder: Token, done: int) -> list[int]:
 
 def escape_markdown(text: str, following: str = "") -> str:
     """Return a text as Markdown, with all of its characters that could be markup escaped."""
-    escaped = SPECIAL.sub(r"\\\g<0>", BLANKS.sub(" ", text))
+    escaped = SPECIAL.sub(_escaped, BLANKS.sub(" ", text))
     escaped = BRACKETS.sub(lambda match: OPERATOR.sub(r"\\\g<0>", match[0]), escaped)
     if escaped.endswith("!") and following.startswith("["):
         escaped = f"{escaped[:-1]}\\!"
     return TEXT_START.sub(r"\1\3\5\\\2\4\6", escaped)
+
+
+def _escaped(match: re.Match[str]) -> str:
+    return REFERENCES.get(match[0], f"\\{match[0]}")
 
 
 def markdown_structure(

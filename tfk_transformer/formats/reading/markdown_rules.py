@@ -44,7 +44,7 @@ MARK = re.compile(
     r"""(?P<unchanged_mark>
     \[\^[^\s\]]{1,200}\]                                # a footnote mark
     | \{(?::|[ ]*[#.][\w-]|[ ]*[\w-]+=)[^{}\n]*\}       # attributes: an id or a class at first
-    | (?<![\w:]):(?:[a-z][\w+-]*|[+-]1):(?!\w)          # an emoji or an icon
+    | (?<![^\W_]|:):(?:[a-z][\w+-]*|[+-]1):(?![^\W_])   # an emoji or an icon
     )""",
     re.VERBOSE,
 )

@@ -46,12 +46,13 @@ MARKDOWN = rf"""
           (?:[^$\\`\n]|\\.)+(?<!\s)\$(?![\w$])
         | \\begin\{{(?P<math>[a-z]+\*?)\}}.{{,5000}}?\\end\{{(?P=math)\}}
         | \{{[\w:+.-]+\}}(?P<role>`+)(?!`).{{,1000}}?(?<!`)(?P=role)(?!`)   # a role of MyST
-        | \+\+[\w"+-]+\+\+                                                  # keys of PyMdown
+        | \+\+(?:[\w+-]|"[^"\n]*")+\+\+                                     # keys of PyMdown
         | !?\[\[[^\[\]|\n]+\]\](?![(\[:])                                   # a wiki link
         | (?<!\S)%%(?![\s\d])[^%\n]+%%                                      # a comment of Obsidian
-        | (?<![\w@/.+-])@[A-Za-z0-9](?:[\w./-]*\w)?                         # a mention
+        | (?<![\w@/.+-])@[A-Za-z0-9](?:[\w./:-]*\w)?                        # a mention
         | (?<![\w./:&\#{{=-])\#\w(?:[\w/-]*\w)?                             # a hashtag
         | (?<![\w./:-])[\w./-]++(?<!/)\#\d++(?![\w/-]*\w)                   # a/b#9, an issue
+        | (?<!\S)-+8<-+[ \t]*\n(?:[^\n]*\n){{1,50}}?[ \t]*-+8<-+(?!\S)        # snippets of PyMdown
     )
     | (?P<skipped>\\(?!\{{[{{%])[!-/:-@\[-`{{-~] | \{{:?[ ]*(?:[\#.][\w-]|[\w-]+=)[^{{}}\n]*\}})
     | (?P<extension>\{{::(?P<extended>comment|nomarkdown)\b[^{{}}/]*\}})
@@ -75,7 +76,7 @@ CODE_TAGS = set(
     "plantuml prism raw schema script style stylesheet tikz uml verbatim".split()
 )
 PASSAGE_TAGS = {"raw", "verbatim"}  # or passages, with blank lines
-CODE_SHORTCODE = re.compile(r"code[\w-]*|highlight|mermaid|katex|math|goat|raw|plantuml|chart")
+CODE_SHORTCODE = re.compile(r"code[\w-]*|highlight|mermaid|katex|math|goat|raw|plantuml|chart|qr")
 # Parts of paired tags that have no end of their own, and the paired ones of Go and Handlebars.
 MIDDLE_TAGS = {"else", "elsif", "elif", "elseif", "when", "case"}
 PAIRED_OUTPUTS = set("# / ^ if else range with block define end".split())
