@@ -8,6 +8,14 @@ differ from the document in the case of letters only. Other parsers than the lib
 same links, images, code, formulas and tags in both: mistune (`pip install mistune`) those of
 Markdown, and Python's html.parser the tags of HTML. With --model, they also compare each document
 with its translation by a model.
+
+The generator of a site is a parser too. --write writes the documents with swapped letters into a
+copy of the site. When both are built, --site compares the pages:
+
+    cp -r SITE OTHER
+    python benchmarks/document_files.py SITE/docs markdown --write OTHER/docs
+    mkdocs build -f SITE/mkdocs.yml -d BUILT; mkdocs build -f OTHER/mkdocs.yml -d OTHER-BUILT
+    python benchmarks/document_files.py BUILT html --site OTHER-BUILT
 """
 
 import html
@@ -48,6 +56,17 @@ CODE_TAGS = re.compile(
     r"|\{% *raw *%\}(?:(?!\n\s*\n).)*?\{% *endraw *%\}|\A---\n.*?\n---$",
     re.DOTALL | re.MULTILINE,
 )
+ABBREVIATION = re.compile(r"</?abbr\b[^>]*>")  # a generator finds it by its letters
+FORMULA = re.compile(r"\\\([^<>]*?\\\)|\\\[[^<>]*?\\\]")
+TEXT_ATTRIBUTES = {
+    "id",
+    "name",
+    "for",
+    "title",
+    "alt",
+    "aria-label",
+}  # a generator makes them of the text
+CODE_ELEMENTS = {"code", "pre"}
 PLUGINS = ["strikethrough", "table", "footnotes", "math"]
 # What mistune calls the parts that a translation may not change.
 PARTS = set(
@@ -110,9 +129,37 @@ class HtmlParts(HTMLParser):
             self.parts[data] += 1
 
 
+class PageParts(HtmlParts):
+    """Counts the tags of a page that a generator built, its formulas and its code."""
+
+    def __init__(self, text: str) -> None:
+        self.depth = 0  # of elements of code
+        super().__init__(ABBREVIATION.sub("", text))
+        self.parts.update(FORMULA.findall(text))
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        """Count a tag without what is made of the text."""
+        self.depth += tag in CODE_ELEMENTS
+        kept = [(name, value or "") for name, value in attrs if name not in TEXT_ATTRIBUTES]
+        # The addresses of headings are in lower case.
+        anchors = [(name, value.lower() if value[:1] == "#" else value) for name, value in kept]
+        super().handle_starttag(tag, [*anchors])
+
+    def handle_endtag(self, tag: str) -> None:
+        """Count the end of an element."""
+        self.depth -= tag in CODE_ELEMENTS
+        super().handle_endtag(tag)
+
+    def handle_data(self, data: str) -> None:
+        """Count code."""
+        if self.depth or self.cdata_elem:
+            self.parts[data] += 1
+
+
 def parts_of(text: str, format: str) -> Counter[str]:
     """Return the parts of a document that a translation may not change, with their number."""
-    return HtmlParts(text).parts if format == "html" else markdown_parts(text, format)
+    readers = {"html": HtmlParts, "page": PageParts}
+    return readers[format](text).parts if format in readers else markdown_parts(text, format)
 
 
 def same(text: str) -> str:
@@ -228,6 +275,8 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("format", choices=[*DOCUMENT_FORMATS])
     parser.add_argument("--suffix", help="of the files; by default those of the format")
+    parser.add_argument("--write", type=Path, help="a folder for the documents in swapped case")
+    parser.add_argument("--site", type=Path, help="the site of those, if FOLDER is a built site")
     parser.add_argument("--model", type=Path, help="a bundle or an exported model")
     parser.add_argument("--seconds", type=int, default=20, help="limit of a translation (20)")
     parser.add_argument("--show", type=int, default=10, help="differences to print (10)")
@@ -245,11 +294,20 @@ def main() -> None:
             counts["not UTF-8"] += 1
             continue
         counts["documents"] += 1
-        problems = [*differences(text, options.format, options.seconds, counts)]
+        name = path.relative_to(options.folder)
+        if options.write:
+            result = translated(text, options.format, case)
+            (options.write / name).write_bytes(result.text.encode())
+            continue
+        if options.site:
+            other = (options.site / name).read_text(encoding="utf-8")
+            problems = [*part_differences("site", text, other, "page", counts)]
+        else:
+            problems = [*differences(text, options.format, options.seconds, counts)]
         if translator is not None:
             result = translator.translate_document(text, options.format, language="en", beam_size=1)
             problems += part_differences("model", text, result.text, options.format, counts)
-        rows += [f"{path.relative_to(options.folder)}: {problem}" for problem in problems]
+        rows += [f"{name}: {problem}" for problem in problems]
     for name, count in sorted(counts.items()):
         print(f"{count:8,}  {name}")
     print("\n".join(rows[: options.show]))
