@@ -116,9 +116,8 @@ def _move_into_branches(graph: ir.Graph) -> None:
 def _move_weights_into_loops(graph: ir.Graph) -> None:
     """Move each weight that only one loop body reads into that body.
 
-    onnxruntime prepacks matrices only for nodes of the same graph. Where several graphs read a
-    matrix, each loop body multiplies by its Reshape to the same shape. onnxruntime makes this a
-    matrix of the body when it loads the file. Very large matrices would take too much memory.
+    onnxruntime prepacks matrices only for nodes of the same graph. Bodies that share a matrix get
+    copies when it loads the file, unless the copies would take too much memory.
     """
     for name, weight in list(graph.initializers.items()):
         readers = {id(node.graph): node.graph for node, _ in weight.uses()}
@@ -128,24 +127,30 @@ def _move_weights_into_loops(graph: ir.Graph) -> None:
             del graph.initializers[name]
             (reader,) = readers.values()
             reader.register_initializer(weight)
+        elif weight.const_value.size <= MAX_COPIED_ELEMENTS:
+            _copy_into_loops(graph, weight)
+
+
+def _copy_into_loops(graph: ir.Graph, matrix: ir.Value) -> None:
+    """Let each loop body multiply by a Reshape of a matrix to its own shape.
+
+    onnxruntime folds such a node to a matrix of the body.
+    """
+    copies: dict[int, ir.Node] = {}
+    shape = ir.Value(
+        name=f"{matrix.name}/shape",
+        const_value=ir.tensor([*matrix.const_value.shape], ir.DataType.INT64),
+    )
+    for node, i in list(matrix.uses()):
+        body = node.graph
+        if body is graph or i != 1 or node.op_type not in PRODUCTS:
             continue
-        products = [
-            (node, i)
-            for node, i in weight.uses()
-            if node.graph is not graph and i == 1 and node.op_type in PRODUCTS
-        ]
-        if not products or weight.const_value.size > MAX_COPIED_ELEMENTS:
-            continue
-        sizes = ir.tensor(list(weight.const_value.shape))
-        shape = ir.Value(name=f"{name}/shape", const_value=sizes)
+        if id(body) not in copies:
+            copies[id(body)] = ir.node("Reshape", [matrix, shape])
+            body.insert_before(body[0], copies[id(body)])
+        node.replace_input_with(i, copies[id(body)].outputs[0])
+    if copies:
         graph.register_initializer(shape)
-        copies: dict[int, ir.Node] = {}
-        for node, i in products:
-            body = node.graph
-            if id(body) not in copies:
-                copies[id(body)] = ir.node("Reshape", [weight, shape])
-                body.insert_before(body[0], copies[id(body)])
-            node.replace_input_with(i, copies[id(body)].outputs[0])
 
 
 def _copy_constants_into_branches(graph: ir.Graph) -> None:
