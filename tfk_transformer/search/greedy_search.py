@@ -13,6 +13,8 @@ from tfk_transformer.search.next_token import best_token
 from tfk_transformer.search.search_state import SearchRows, SearchState
 from tfk_transformer.search.selection import Selection
 
+BEYOND_LENGTHS = 2**16  # more than the positions of a cache
+
 
 def search_greedily(
     step: StepFunction, selection: Selection, state: SearchState, rows: SearchRows, num_done: Tensor
@@ -59,6 +61,11 @@ def search_greedily(
             cache_shapes(state.cache),
         ),
     )
+    # OpenVINO takes for granted that a loop makes a step, so that there is a token and a position.
+    # These slices, which keep everything, hide it.
+    tokens = tokens[:, : length - state.length]
+    beyond = (length + 1) * BEYOND_LENGTHS
+    cache = tf.nest.map_structure(lambda tensor: tensor[:, :, :beyond], cache)
     copies = [1, tf.shape(state.ids)[1], 1]  # finished and live hypotheses
     ids = tf.concat([state.ids, tf.tile(tokens[:, None], copies)], axis=2)
     # Without the start token. Steps after the end of a sentence add padding.

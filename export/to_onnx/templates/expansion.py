@@ -117,7 +117,8 @@ class _Expansion:
             pairs = zip(node.inputs, lists, strict=True)
             inputs = [value if values is None else values[number] for value, values in pairs]
             result = op.op(node.op_type, inputs, node.attributes)
-            if node.op_type in ("Gather", "Identity"):  # of rows: other sizes stay the same
+            # Of rows or of positions, whose number is unknown: other sizes stay the same.
+            if node.op_type in ("Gather", "Identity", "Slice"):
                 result.type = inputs[0].type
                 result.shape = inputs[0].shape
             results.append(result)
