@@ -185,8 +185,8 @@ class ReproducibleAttention(StandardAttention):
 
 def attention(writer: OperatorWriter, path: str, one_query: bool = False) -> StandardAttention:
     """Return the attention whose sums are as reproducible as the writer's products."""
-    kind = ReproducibleAttention if writer.is_int8 else StandardAttention
-    return kind(writer, path, one_query)
+    attention_type = ReproducibleAttention if writer.is_int8 else StandardAttention
+    return attention_type(writer, path, one_query)
 
 
 class SSRUWriter:
