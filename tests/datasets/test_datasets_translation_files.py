@@ -5,6 +5,7 @@ import tracemalloc
 import pytest
 
 from tfk_transformer.datasets import Report, load
+from tfk_transformer.datasets.translation_files import MAX_TEXT
 
 HEADER = '<?xml version="1.0"?>\n<!DOCTYPE tmx SYSTEM "tmx14.dtd">\n<tmx version="1.4"><header/>'
 
@@ -89,6 +90,15 @@ def test_entities_are_refused(memory):
     head = '<!DOCTYPE tmx [<!ENTITY a "aaaa"><!ENTITY b "&a;&a;">]><tmx>'
     path = memory(unit(en="&b;", de="x"), head=head)
     with pytest.raises(ValueError, match=r"memory \(TMX\), got a declaration of an entity\.$"):
+        load(str(path)).pairs("train")
+
+
+def test_limit_of_texts_counts_each_segment(memory):
+    # Elements divide the texts. Work that grew with their square would take many minutes.
+    half = "a<ph/>" * (MAX_TEXT // 2)
+    assert len(texts(memory(unit(en=half, de=half), unit(en="a dog", de="ein Hund")))) == 2
+    path = memory(unit(en=f"{half}{half}a", de="x"))
+    with pytest.raises(ValueError, match="got a text of more than 1,048,576 characters"):
         load(str(path)).pairs("train")
 
 

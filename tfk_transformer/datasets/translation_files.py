@@ -44,6 +44,7 @@ def _units(path: Path) -> Iterator[dict[str, str]]:
     """Yield the texts of each unit by language, and hold only one block of the file in memory."""
     units: list[dict[str, str]] = []
     texts: list[str] = []  # of a segment
+    num_characters = 0  # of these
     language = ""
     depth = {"seg": 0, "code": 0}
 
@@ -57,18 +58,22 @@ def _units(path: Path) -> Iterator[dict[str, str]]:
             language = attributes.get("xml:lang") or attributes.get("lang", "")
 
     def add(text: str) -> None:
+        nonlocal num_characters
         if depth["seg"] and not depth["code"]:
             texts.append(text)
-            if sum(map(len, texts)) > MAX_TEXT:
+            num_characters += len(text)
+            if num_characters > MAX_TEXT:
                 raise ValueError(f"a text of more than {MAX_TEXT:,} characters")
 
     def end(name: str) -> None:
+        nonlocal num_characters
         depth["seg"] -= name == "seg"
         depth["code"] -= name in MARKUP
         if name == "seg" and units:
             text = re.sub(r"[ \t\r\n]+", " ", "".join(texts)).strip(" ")
             units[-1].setdefault(language.lower().replace("_", "-"), text)
             texts.clear()
+            num_characters = 0
 
     def refuse(*declaration: object) -> None:
         raise ValueError("a declaration of an entity")
