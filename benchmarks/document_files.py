@@ -58,14 +58,8 @@ CODE_TAGS = re.compile(
 )
 ABBREVIATION = re.compile(r"</?abbr\b[^>]*>")  # a generator finds it by its letters
 FORMULA = re.compile(r"\\\([^<>]*?\\\)|\\\[[^<>]*?\\\]")
-TEXT_ATTRIBUTES = {
-    "id",
-    "name",
-    "for",
-    "title",
-    "alt",
-    "aria-label",
-}  # a generator makes them of the text
+# A generator makes them of the text.
+TEXT_ATTRIBUTES = {"id", "name", "for", "title", "alt", "aria-label"}
 CODE_ELEMENTS = {"code", "pre"}
 PLUGINS = ["strikethrough", "table", "footnotes", "math"]
 # What mistune calls the parts that a translation may not change.
