@@ -4,7 +4,8 @@ Its operators, tokenizers at the inputs and a detokenizer at the outputs, are cu
 with SentencePiece.
 """
 
-from collections.abc import Mapping, Sequence
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -35,39 +36,62 @@ TENSOR_NAME = 8  # of TensorProto
 INT32, INT64 = 6, 7  # numbers of dtypes
 
 
-class TextInput(NamedTuple):
-    """An input of texts (N,), and the two inputs that replace it in the graph."""
+class TextInputs(NamedTuple):
+    """Inputs of texts (N,) with one tokenizer, and the inputs that replace them in the graph.
 
-    name: str
+    The texts of all inputs are tokenized one after the other.
+    """
+
+    names: list[str]
+    counts: list[str]  # int64 (1,), the number of texts of each input; none of a single input
     tokens: str  # int32 (sum of lengths,), the tokens of all texts, each with its end token
     starts: str  # int64 (N+1,), the index of the first token of each text, and their number
     model: bytes  # the SentencePiece model
 
 
-def without_text_operators(model: bytes) -> tuple[bytes, list[TextInput]]:
+def without_text_operators(model: bytes) -> tuple[bytes, list[TextInputs]]:
     """Return an ONNX model without operators of onnxruntime-extensions, and its inputs of texts.
 
     Other inputs replace these inputs in the model, and the output `IDS` replaces translations.
     """
     parts = []
-    text_inputs: list[TextInput] = []
+    text_inputs: list[TextInputs] = []
     for field in read_fields(model, 0, len(model)):
         part = model[field.start : field.end]
         if (field.number, field.wire_type) == (GRAPH, BYTES):
             graph = model[field.value : field.end]
-            for node in read_bytes(graph, NODE):
-                if read_bytes(node, OPERATOR) == [TOKENIZER]:
-                    name = read_bytes(node, NODE_INPUT)[0].decode()
-                    tokens, starts, *_ = (item.decode() for item in read_bytes(node, NODE_OUTPUT))
-                    (pieces,) = read_bytes(read_bytes(node, ATTRIBUTE)[0], STRING_VALUE)
-                    text_inputs.append(TextInput(name, tokens, starts, pieces))
+            text_inputs += _text_inputs(graph)
             part = write_bytes(GRAPH, _cut(graph, text_inputs))
         parts.append(part)
     return b"".join(parts), text_inputs
 
 
-def _cut(graph: bytes, text_inputs: Sequence[TextInput]) -> bytes:
-    names = {text_input.name.encode() for text_input in text_inputs}
+def _text_inputs(graph: bytes) -> Iterator[TextInputs]:
+    nodes = read_bytes(graph, NODE)
+    joined, counts = (
+        {
+            end: [name.decode() for name in read_bytes(node, other_end)]
+            for node in nodes
+            if read_bytes(node, OPERATOR) == [operator]
+            for end in read_bytes(node, this_end)
+        }
+        for operator, this_end, other_end in (
+            (b"Concat", NODE_OUTPUT, NODE_INPUT),
+            (b"Shape", NODE_INPUT, NODE_OUTPUT),
+        )
+    )
+    for node in nodes:
+        if read_bytes(node, OPERATOR) == [TOKENIZER]:
+            texts = read_bytes(node, NODE_INPUT)[0]
+            names = joined.get(texts, [texts.decode()])
+            tokens, starts, *_ = (item.decode() for item in read_bytes(node, NODE_OUTPUT))
+            (pieces,) = read_bytes(read_bytes(node, ATTRIBUTE)[0], STRING_VALUE)
+            sizes = [size for name in names for size in counts.get(name.encode(), ())]
+            yield TextInputs(names, sizes, tokens, starts, pieces)
+
+
+def _cut(graph: bytes, text_inputs: Sequence[TextInputs]) -> bytes:
+    names = {name.encode() for inputs in text_inputs for name in inputs.names}
     parts = []
     for field in read_fields(graph, 0, len(graph)):
         part, value = graph[field.start : field.end], graph[field.value : field.end]
@@ -77,6 +101,8 @@ def _cut(graph: bytes, text_inputs: Sequence[TextInput]) -> bytes:
                 # A part of the detokenizer, whose result is no longer an output.
                 ends = [write_bytes(key, read_bytes(value, key)[0]) for key in NODE_ENDS]
                 part = write_bytes(NODE, b"".join([*ends, write_bytes(OPERATOR, b"Identity")]))
+        elif field.number == NODE and names.intersection(read_bytes(value, NODE_INPUT)):
+            part = b""  # it joins or counts texts
         elif field.number == INPUT and read_bytes(value, 1)[0] in names:
             part = b""
         elif field.number == INITIALIZER and read_bytes(value, TENSOR_NAME)[0] in names:
@@ -84,8 +110,9 @@ def _cut(graph: bytes, text_inputs: Sequence[TextInput]) -> bytes:
         elif field.number == OUTPUT and read_bytes(value, 1)[0] == TRANSLATIONS.encode():
             part = _declaration(OUTPUT, IDS, INT32)
         parts.append(part)
-    for _, tokens, starts, _ in text_inputs:
-        parts += [_declaration(INPUT, tokens, INT32), _declaration(INPUT, starts, INT64)]
+    for inputs in text_inputs:
+        parts.append(_declaration(INPUT, inputs.tokens, INT32))
+        parts += [_declaration(INPUT, name, INT64) for name in (*inputs.counts, inputs.starts)]
     return b"".join(parts)
 
 
@@ -98,12 +125,12 @@ def _declaration(number: int, name: str, dtype: int) -> bytes:
 class TextSession:
     """A session of a model without text operators, with the inputs and outputs of the file."""
 
-    def __init__(self, session: Any, text_inputs: Sequence[TextInput]):
+    def __init__(self, session: Any, text_inputs: Sequence[TextInputs]):
         self._session = session
         self._text_inputs = text_inputs
-        self._tokenizers = {
-            text_input.name: SubwordTokenizer(text_input.model) for text_input in text_inputs
-        }
+        self._tokenizers: dict[str, SubwordTokenizer] = {}
+        for inputs in text_inputs:
+            self._tokenizers |= dict.fromkeys(inputs.names, SubwordTokenizer(inputs.model))
 
     def run(self, names: Sequence[str] | None, inputs: Mapping[str, Any]) -> list[Any]:
         """Run the model; see `onnxruntime.InferenceSession.run`."""
@@ -111,11 +138,14 @@ class TextSession:
         feeds = dict(inputs)
         if PREFIX.name in self._tokenizers:
             feeds.setdefault(PREFIX.name, [""])
-        for name, tokens, starts, _ in self._text_inputs:
-            texts = [str(text) for text in feeds.pop(name)]
-            rows = [[*row, END_ID] for row in self._tokenizers[name].encode(texts)]
-            feeds[tokens] = np.array([id_ for row in rows for id_ in row], "int32")
-            feeds[starts] = np.cumsum([0, *map(len, rows)], dtype="int64")
+        for replaced in self._text_inputs:
+            texts = [[str(text) for text in feeds.pop(name)] for name in replaced.names]
+            tokenizer = self._tokenizers[replaced.names[0]]
+            rows = [[*row, END_ID] for row in tokenizer.encode([*itertools.chain(*texts)])]
+            feeds[replaced.tokens] = np.array([*itertools.chain(*rows)], "int32")
+            feeds[replaced.starts] = np.cumsum([0, *map(len, rows)], dtype="int64")
+            for count, group in zip(replaced.counts, texts, strict=False):
+                feeds[count] = np.array([len(group)])
         graph_names = [IDS if name == TRANSLATIONS else name for name in names]
         outputs = self._session.run(graph_names, feeds)
         if TRANSLATIONS in names:
@@ -128,8 +158,12 @@ class TextSession:
     def get_inputs(self) -> list[Any]:
         """Return objects with the name and the shape of each input of the file."""
         texts = [TEXT._replace(name=name) for name in self._tokenizers]
-        replaced = {name for _, tokens, starts, _ in self._text_inputs for name in (tokens, starts)}
-        others = [value for value in self._session.get_inputs() if value.name not in replaced]
+        names = {
+            name
+            for replaced in self._text_inputs
+            for name in (*replaced.counts, replaced.tokens, replaced.starts)
+        }
+        others = [value for value in self._session.get_inputs() if value.name not in names]
         return [*texts, *others]
 
     def get_outputs(self) -> list[Any]:

@@ -5,7 +5,7 @@ Each model is one graph over ids. With tokenizers or labels, the same graph work
 
 import base64
 import itertools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import onnx_ir as ir
@@ -50,14 +50,11 @@ def generate_graph(
 
 def translate_graph(generate: ir.Model, translator: Translator) -> ir.Model:
     """Return a clone of the model over ids from texts to translations, `signatures.TRANSLATE`."""
-    model, op = _add_tokenizer(generate, "translate", translator.source_tokenizer)
-    graph = model.graph
     # The prefix becomes a text, too. It is empty by default.
-    prefix = _declare(Value(), signatures.PREFIX)
-    graph.initializers.pop(graph.inputs[1].name)
-    prefix_ids = text_operators.write_tokenizer(op, prefix, translator.target_tokenizer.graph_model)
-    ir.convenience.replace_all_uses_with(graph.inputs[1], prefix_ids)
-    graph.inputs[1] = prefix
+    tokenizers = translator.source_tokenizer, translator.target_tokenizer
+    model, op = _add_tokenizers(generate, "translate", tokenizers)
+    graph = model.graph
+    prefix = graph.inputs[1]
     _set_default(graph, prefix, ir.StringTensor([b""], shape=ir.Shape([1])))
     texts = text_operators.write_detokenizer(
         op, graph.outputs[0], translator.target_tokenizer.pieces()
@@ -97,7 +94,7 @@ def probabilities_graph(classifier: TextClassifier, traced: bool = False) -> ir.
 
 def classify_graph(probabilities: ir.Model, classifier: TextClassifier) -> ir.Model:
     """Return a clone of a classifier over ids for texts, `signatures.CLASSIFY_TEXT`."""
-    model, op = _add_tokenizer(probabilities, "classify", classifier.tokenizer)
+    model, op = _add_tokenizers(probabilities, "classify", [classifier.tokenizer])
     outputs = model.graph.outputs
     results = [*text_operators.write_best_label(op, outputs[0], classifier.labels), outputs[0]]
     outputs.clear()
@@ -178,7 +175,7 @@ def tokenizer_graph(tokenizer: SubwordTokenizer) -> ir.Model:
     text = _declare(Value(), signatures.TEXT)
     opsets = {"": OPSET, TEXT_OPERATORS: 1}
     graph = ir.Graph([text], [], nodes=[], opset_imports=opsets, name="tokenize")
-    ids = text_operators.write_tokenizer(tape.Tape(graph), text, tokenizer.graph_model)
+    (ids,) = text_operators.write_tokenizer(tape.Tape(graph), [text], tokenizer.graph_model)
     graph.outputs.append(_declare(ids, signatures.SOURCE_IDS))
     model = ir.Model(graph, ir_version=IR_VERSION)
     _add_characters(model, tokenizer)
@@ -232,19 +229,29 @@ def _add_layers(
     return outer
 
 
-def _add_tokenizer(
-    over_ids: ir.Model, name: str, tokenizer: SubwordTokenizer
+def _add_tokenizers(
+    over_ids: ir.Model, name: str, tokenizers: Sequence[SubwordTokenizer]
 ) -> tuple[ir.Model, tape.Tape]:
-    """Return a clone of a model over ids that tokenizes texts, and the tape that extends it."""
+    """Return a clone of a model over ids whose first inputs are texts, and the tape that extends
+    it.
+
+    Equal tokenizers become one operator: its SentencePiece model is in the file once.
+    """
     model = over_ids.clone()
     graph = model.graph
     graph.name = name
     op = tape.Tape(graph)
-    text = _declare(Value(), signatures.TEXT)
-    source_ids = text_operators.write_tokenizer(op, text, tokenizer.graph_model)
-    _add_characters(model, tokenizer)
-    ir.convenience.replace_all_uses_with(graph.inputs[0], source_ids)
-    graph.inputs[0] = text
+    inputs: dict[bytes, list[int]] = {}
+    for number, tokenizer in enumerate(tokenizers):
+        inputs.setdefault(tokenizer.graph_model, []).append(number)
+    for tokenizer_model, numbers in inputs.items():
+        texts = [_declare(Value(), (signatures.TEXT, signatures.PREFIX)[i]) for i in numbers]
+        all_ids = text_operators.write_tokenizer(op, texts, tokenizer_model)
+        for number, text, ids in zip(numbers, texts, all_ids, strict=True):
+            graph.initializers.pop(graph.inputs[number].name, None)  # the default
+            ir.convenience.replace_all_uses_with(graph.inputs[number], ids)
+            graph.inputs[number] = text
+    _add_characters(model, tokenizers[0])
     model.opset_imports[TEXT_OPERATORS] = 1
     return model, op
 

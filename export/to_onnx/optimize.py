@@ -20,6 +20,7 @@ CLEAN_UP = ir.passes.Sequential(
     passes.NameFixPass(),
 )
 MAX_REPEATED_ELEMENTS = 64  # elements of constants that may be in a file more than once
+MAX_FOLDED_ELEMENTS = 1024  # by which folding may enlarge a file
 INT32_OPERATORS = ("Shape", "Size", "TopK", "ArgMax")  # operators whose integers fit into 32 bits
 MAX_COPIED_ELEMENTS = 2**24  # of matrices that onnxruntime copies into several loops
 PRODUCTS = ("MatMul", "MatMulIntegerToFloat", "Gemm")  # their second input is a matrix of weights
@@ -55,7 +56,7 @@ def _fold_constants(model: ir.Model) -> None:
         model,
         onnx_shape_inference=False,
         input_size_limit=2**40,
-        output_size_limit=2**40,
+        output_size_limit=MAX_FOLDED_ELEMENTS,
         should_fold=lambda node: False if _repeats_weights(node) else None,
     )
     CLEAN_UP(model)

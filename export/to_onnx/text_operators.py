@@ -18,36 +18,46 @@ FIRST_BYTES = ((0xF5, 0), (0xF0, 4), (0xE0, 3), (0xC2, 2), (0x80, 0), (0, 1))
 SECOND_BYTES = {0xE0: (0xA0, 0xBF), 0xED: (0x80, 0x9F), 0xF0: (0x90, 0xBF), 0xF4: (0x80, 0x8F)}
 
 
-def write_tokenizer(op: tape.Tape, text: Value, tokenizer: bytes) -> Value:
-    """Tokenize texts (N,) to int32 ids (N, S): tokens, end token, padding."""
+def write_tokenizer(op: tape.Tape, texts: Sequence[Value], tokenizer: bytes) -> list[Value]:
+    """Tokenize inputs of texts (N,) with one operator.
+
+    Returns:
+        For each input int32 ids (N, S): tokens, end token, padding.
+    """
     zero, one, last = (
         _constant(op, name, [value]) for name, value in (("zero", 0), ("one", 1), ("last", -1))
     )
     no = _constant(op, "no", [False])
     yes = _constant(op, "yes", [True])
     alpha = _constant(op, "alpha", np.zeros(1, "float32"))
+    joined = texts[0] if len(texts) == 1 else op.op("Concat", texts, {"axis": 0})
     tokens, starts, _ = op.op_multi_out(
         "SentencepieceTokenizer",
         # nbest_size, alpha, add_bos, add_eos, reverse, fairseq.
-        [text, zero, alpha, no, yes, no, no],
+        [joined, zero, alpha, no, yes, no, no],
         attributes={"model": ir.Attr("model", ir.AttributeType.STRING, tokenizer)},
         num_outputs=3,
         domain=TEXT_OPERATORS,
     )
-    # starts: the index of each text's first token in `tokens`, and then the number of tokens.
-    first = op.op("Unsqueeze", [op.op("Slice", [starts, zero, last]), one])  # (N, 1)
-    ends = op.op("Slice", [starts, one, _constant(op, "to_the_end", [2**62])])
-    end = op.op("Unsqueeze", [ends, one])  # (N, 1)
-    lengths = op.op("Sub", [end, first])
-    # A length of 0 is appended, so that ReduceMax has an input if N is 0.
-    lengths = op.op("Concat", [lengths, _constant(op, "no_tokens", [[0]])], {"axis": 0})
-    longest = op.op("ReduceMax", [lengths], {"keepdims": 0})
-    range_inputs = [_constant(op, "zero_scalar", 0), longest, _constant(op, "one_scalar", 1)]
-    indices = op.op("Add", [first, op.op("Range", range_inputs)])  # (N, S)
     # The last element is padding.
     padded = op.op("Concat", [tokens, _constant(op, "padding", np.zeros(1, "int32"))], {"axis": 0})
-    indices = op.op("Where", [op.op("Less", [indices, end]), indices, last])
-    return op.op("Gather", [padded, indices])
+    # starts: the index of each text's first token in `tokens`, and then the number of tokens.
+    following = op.op("Slice", [starts, one, _constant(op, "to_the_end", [2**62])])
+    ids, begin = [], zero
+    for text in texts:
+        stop = last if len(texts) == 1 else op.op("Add", [begin, op.op("Shape", [text])])
+        first = op.op("Unsqueeze", [op.op("Slice", [starts, begin, stop]), one])  # (N, 1)
+        end = following if len(texts) == 1 else op.op("Slice", [following, begin, stop])
+        end = op.op("Unsqueeze", [end, one])  # (N, 1)
+        # A length of 0 is appended, so that ReduceMax has an input if N is 0.
+        lengths = [op.op("Sub", [end, first]), _constant(op, "no_tokens", [[0]])]
+        longest = op.op("ReduceMax", [op.op("Concat", lengths, {"axis": 0})], {"keepdims": 0})
+        range_inputs = [_constant(op, "zero_scalar", 0), longest, _constant(op, "one_scalar", 1)]
+        indices = op.op("Add", [first, op.op("Range", range_inputs)])  # (N, S)
+        indices = op.op("Where", [op.op("Less", [indices, end]), indices, last])
+        ids.append(op.op("Gather", [padded, indices]))
+        begin = stop
+    return ids
 
 
 def write_detokenizer(op: tape.Tape, ids: Value, pieces: Sequence[str]) -> Value:
@@ -59,12 +69,11 @@ def write_detokenizer(op: tape.Tape, ids: Value, pieces: Sequence[str]) -> Value
     # every sentence.
     padded = op.op("Pad", [ids, _constant(op, "one_more", [0, 0, 0, 1, 0, 1])])
     # StringStrip does not strip a text that has only blanks: its ids become 0, which is padding.
-    are_blank = np.array([not piece.strip(string.whitespace) for piece in pieces], "int32")
-    blank_ids = op.op("Gather", [_constant(op, "blank_pieces", are_blank), padded])
+    are_visible = np.array([bool(piece.strip(string.whitespace)) for piece in pieces], "uint8")
+    pieces_seen = op.op("Gather", [_constant(op, "visible_pieces", are_visible), padded])
     # (N+1, n_best, 1)
-    is_blank = op.op("ReduceMin", [blank_ids, _constant(op, "last_axis", [2])])
-    is_visible = op.op("Sub", [_constant(op, "one_id", np.array(1, "int32")), is_blank])
-    visible_ids = op.op("Mul", [padded, is_visible])
+    is_visible = op.op("ReduceMax", [pieces_seen, _constant(op, "last_axis", [2])])
+    visible_ids = op.op("Mul", [padded, op.op("Cast", [is_visible], {"to": ir.DataType.INT32})])
     if any(map(_byte, pieces)):
         visible_ids = _without_invalid_bytes(op, visible_ids, pieces)
         pieces = [*pieces, "\ufffd"]

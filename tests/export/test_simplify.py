@@ -88,3 +88,13 @@ def test_loop_invariants_are_hoisted(op):
         for node in loop.producer().attributes["body"].as_graph()
         if node.op_type != "Identity"
     ] == ["Add"]
+
+
+@pytest.mark.parametrize(("count", "left"), [(1_000, ["Mul"]), (5_000, ["Range", "Cast", "Mul"])])
+def test_folding_does_not_enlarge_files(op, count, left):
+    limits = [op.initializer(ir.tensor(limit), name=f"limit_{limit}") for limit in (0, count, 1)]
+    numbers = op.op("Cast", [op.op("Range", limits)], {"to": ir.DataType.FLOAT})
+    rows = op.op("Unsqueeze", [numbers, constant(op, "axis", 1)])
+    model = optimize(finished(op, op.op("Mul", [op.graph_like.inputs[0], rows])))
+    names = [name for name in operators(model) if name != "Unsqueeze"]
+    assert names == left

@@ -74,6 +74,11 @@ def test_options_work_without_extensions(exported, monkeypatch):
     assert "".join(expected[-1]) == "zweiundvierzig"
 
 
+def test_equal_tokenizers_are_in_a_file_once(exported):
+    graph = onnx.load(exported / "translate.onnx").graph
+    assert [node.op_type for node in graph.node].count("SentencepieceTokenizer") == 1
+
+
 def test_old_file_opens_without_extensions(without_extensions):
     path = Path(__file__).parents[1] / "saved_files" / "translate.onnx"
     assert OnnxTranslator(path).translate(["forty-two"])[0].text

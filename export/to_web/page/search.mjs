@@ -60,13 +60,19 @@ export async function openSearch(ort, file, options = {}) {
     return int32(values, [rows.length, length]);
   }
 
-  /** Return ids as the outputs of a tokenizer. */
-  function tokenized(rows, { tokens, starts }) {
-    const ends = rows.reduce((sums, row) => [...sums, sums.at(-1) + row.length], [0]);
-    return {
-      [tokens]: int32(rows.flat(), [ends.at(-1)]),
-      [starts]: new ort.Tensor("int64", BigInt64Array.from(ends, BigInt), [ends.length]),
-    };
+  /** Return rows of ids, by the name of their input of texts, as the inputs that replace these. */
+  function tokenized(rowsByName) {
+    const int64 = (values) => new ort.Tensor("int64", BigInt64Array.from(values, BigInt), [values.length]);
+    const feeds = {};
+    for (const { tokens, starts } of Object.values(textInputs)) {
+      const names = Object.keys(textInputs).filter((name) => textInputs[name].tokens === tokens);
+      const rows = names.flatMap((name) => rowsByName[name]);
+      const ends = rows.reduce((sums, row) => [...sums, sums.at(-1) + row.length], [0]);
+      feeds[tokens] = int32(rows.flat(), [ends.at(-1)]);
+      feeds[starts] = int64(ends);
+    }
+    for (const [name, { count }] of Object.entries(textInputs)) if (count) feeds[count] = int64([rowsByName[name].length]);
+    return feeds;
   }
 
   async function generate(rows, settings = {}, prefix = []) {
@@ -75,7 +81,7 @@ export async function openSearch(ort, file, options = {}) {
     const wrong = rows.flat().concat(prefix, Object.values(settings)).filter((value) => !Number.isFinite(value));
     if (wrong.length) throw new Error(`ids and settings: expected numbers, got ${wrong[0]}.`);
     const feeds = textInputs.text
-      ? { ...tokenized(rows, textInputs.text), ...tokenized([[...prefix, END_ID]], textInputs.prefix) }
+      ? tokenized({ text: rows, prefix: [[...prefix, END_ID]] })
       : { source_ids: padded(rows), prefix_ids: padded([[...prefix, PADDING_ID]]) }; // padding forces nothing
     for (const [name, { type, value }] of Object.entries(defaults)) {
       const values = [settings[name] ?? value];

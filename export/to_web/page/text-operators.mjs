@@ -20,7 +20,9 @@ const [INT32, INT64] = [6, 7];
  * @param {Uint8Array} bytes the model.
  * @returns {{bytes, textInputs}} a copy of the rest of the model, and by name of each input of texts the
  *   inputs that replace it: `tokens` (int32, of all texts) and `starts` (int64, the index of the
- *   first token of each text, and the number of tokens), and `model`, its SentencePiece model.
+ *   first token of each text, and the number of tokens), and `model`, its SentencePiece model. If
+ *   several inputs have the same `tokens`, their texts are tokenized one after the other, and
+ *   `count` (int64) is the number of texts of each.
  */
 export function withoutTextOperators(bytes) {
   const [graph] = fieldsOf(bytes, whole(bytes), GRAPH);
@@ -36,27 +38,36 @@ const whole = (bytes) => ({ start: 0, end: bytes.length });
 const textsOf = (bytes, part, field) => fieldsOf(bytes, part, field).map((found) => textOf(bytes, found));
 
 function textInputsOf(bytes, graph) {
-  const tokenizers = fieldsOf(bytes, graph, NODE).filter((node) => textsOf(bytes, node, NODE_OPERATOR)[0] === TOKENIZER);
-  return Object.fromEntries(tokenizers.map((node) => {
-    const [name] = textsOf(bytes, node, NODE_INPUT);
+  const nodes = fieldsOf(bytes, graph, NODE);
+  const nodesOf = (operator) => nodes.filter((node) => textsOf(bytes, node, NODE_OPERATOR)[0] === operator);
+  const joined = new Map(nodesOf("Concat").map((node) => [textsOf(bytes, node, NODE_OUTPUT)[0], textsOf(bytes, node, NODE_INPUT)]));
+  const counts = new Map(nodesOf("Shape").map((node) => [textsOf(bytes, node, NODE_INPUT)[0], textsOf(bytes, node, NODE_OUTPUT)[0]]));
+  return Object.fromEntries(nodesOf(TOKENIZER).flatMap((node) => {
+    const [texts] = textsOf(bytes, node, NODE_INPUT);
     const [tokens, starts] = textsOf(bytes, node, NODE_OUTPUT);
-    const [model] = fieldsOf(bytes, fieldsOf(bytes, node, NODE_ATTRIBUTE)[0], ATTRIBUTE_STRING);
-    return [name, { tokens, starts, model: bytes.slice(model.start, model.end) }];
+    const [part] = fieldsOf(bytes, fieldsOf(bytes, node, NODE_ATTRIBUTE)[0], ATTRIBUTE_STRING);
+    const model = bytes.slice(part.start, part.end);
+    return (joined.get(texts) ?? [texts]).map((name) => [name, { tokens, starts, count: counts.get(name), model }]);
   }));
 }
 
 /** Return the fields of a graph without operators of onnxruntime-extensions. */
 function graphParts(bytes, graph, textInputs) {
   const parts = [...fields(bytes, graph.start, graph.end)].map((part) => changedField(bytes, part, textInputs));
-  const declared = Object.values(textInputs).flatMap(({ tokens, starts }) => [declaration(INPUT, tokens, INT32), declaration(INPUT, starts, INT64)]);
-  return [...parts, ...declared];
+  const types = new Map(); // of the inputs that replace inputs of texts
+  for (const { tokens, starts, count } of Object.values(textInputs)) {
+    types.set(tokens, INT32).set(starts, INT64);
+    if (count) types.set(count, INT64);
+  }
+  return [...parts, ...[...types].map(([name, type]) => declaration(INPUT, name, type))];
 }
 
 /** Return a field of a graph, or what replaces it. */
 function changedField(bytes, part, textInputs) {
   const nameIn = (field) => textsOf(bytes, part, field)[0];
   if (part.field === NODE && nameIn(NODE_DOMAIN) === DOMAIN) return replacedNode(bytes, part);
-  // An input of texts, and its default.
+  // A node that joins or counts texts, an input of texts, and its default.
+  if (part.field === NODE && nameIn(NODE_INPUT) in textInputs) return new Uint8Array();
   if (part.field === INPUT && nameIn(VALUE_NAME) in textInputs) return new Uint8Array();
   if (part.field === INITIALIZER && nameIn(TENSOR_NAME) in textInputs) return new Uint8Array();
   if (part.field === OUTPUT && nameIn(VALUE_NAME) === TRANSLATIONS) return declaration(OUTPUT, IDS, INT32);
