@@ -139,12 +139,12 @@ class TextSession:
         if PREFIX.name in self._tokenizers:
             feeds.setdefault(PREFIX.name, [""])
         for replaced in self._text_inputs:
-            texts = [[str(text) for text in feeds.pop(name)] for name in replaced.names]
+            groups = [[str(text) for text in feeds.pop(name)] for name in replaced.names]
             tokenizer = self._tokenizers[replaced.names[0]]
-            rows = [[*row, END_ID] for row in tokenizer.encode([*itertools.chain(*texts)])]
+            rows = [[*row, END_ID] for row in tokenizer.encode([*itertools.chain(*groups)])]
             feeds[replaced.tokens] = np.array([*itertools.chain(*rows)], "int32")
             feeds[replaced.starts] = np.cumsum([0, *map(len, rows)], dtype="int64")
-            for count, group in zip(replaced.counts, texts, strict=False):
+            for count, group in zip(replaced.counts, groups, strict=False):
                 feeds[count] = np.array([len(group)])
         graph_names = [IDS if name == TRANSLATIONS else name for name in names]
         outputs = self._session.run(graph_names, feeds)

@@ -24,6 +24,9 @@ MAX_FOLDED_ELEMENTS = 1024  # by which folding may enlarge a file
 INT32_OPERATORS = ("Shape", "Size", "TopK", "ArgMax")  # operators whose integers fit into 32 bits
 MAX_COPIED_ELEMENTS = 2**24  # of matrices that onnxruntime copies into several loops
 PRODUCTS = ("MatMul", "MatMulIntegerToFloat", "Gemm")  # their second input is a matrix of weights
+COMPARISONS = ("Less", "Greater", "LessOrEqual", "GreaterOrEqual")
+# Operators whose results have the type of an input: the second of Where, the first of others.
+KEEP_TYPE = ("Add", "Identity", "Pad", "ReduceSum", "Sub", "Unsqueeze", "Where")
 COMPARABLE = (int, float, str, tuple)  # types of attributes that can be compared
 MIN_OPEN_END = 10**9  # tf2onnx writes a larger number if a slice has no end
 
@@ -75,9 +78,10 @@ def _repeats_weights(node: ir.Node) -> bool:
 
 
 def _hoist_nodes(graph: ir.Graph) -> None:
-    """Move operators that read no value of a loop's body before the loop, also from branches.
+    """Move operators that read no value of a loop's body before the loop.
 
-    Inner loops come before outer loops.
+    They also leave branches that the usual settings take. Operators of rare branches would then run
+    in every search, where they are not needed. Inner loops come before outer loops.
     """
     for loop in list(graph):
         for body in bodies(loop):
@@ -85,12 +89,22 @@ def _hoist_nodes(graph: ir.Graph) -> None:
         if loop.op_type == "Loop":
             body = loop.attributes["body"].as_graph()
             graphs = [body, *body.subgraphs()]
-            for node in list(itertools.chain.from_iterable(graphs)):
+            for node in _usual_nodes(body):
                 if bodies(node) or node.outputs[0].is_graph_output() or _repeats_weights(node):
                     continue
                 if not any(value is not None and value.graph in graphs for value in node.inputs):
                     node.graph.remove(node)
                     graph.insert_before(loop, node)
+
+
+def _usual_nodes(graph: ir.Graph) -> list[ir.Node]:
+    """Return the nodes of a graph and of the branches that the usual settings take."""
+    nodes = []
+    for node in graph:
+        nodes.append(node)
+        if node.op_type == "If":  # the condition says whether rare settings are used
+            nodes += _usual_nodes(node.attributes["else_branch"].as_graph())
+    return nodes
 
 
 def _move_into_branches(graph: ir.Graph) -> None:
@@ -247,10 +261,15 @@ def bodies(node: ir.Node) -> list[ir.Graph]:
 
 
 def simplify(model: ir.Model) -> None:
-    """Remove slices of whole axes, and casts to 32 bits and back. Results do not change."""
+    """Remove slices of whole axes, casts to 32 bits and back, and casts of compared integers.
+
+    Results do not change.
+    """
     for node in list(model.graph.all_nodes()):
+        if node.op_type in COMPARISONS:
+            _compare_integers(node)
         if _is_cast_back(node):
-            node.replace_input_with(0, node.inputs[0].producer().inputs[0])
+            node.replace_input_with(0, _integers_of(node))
         elif not _is_whole_slice(node):
             continue
         if not node.outputs[0].is_graph_output():
@@ -290,12 +309,39 @@ def _is_whole_slice(node: ir.Node) -> bool:
     return bool(np.all(starts == 0) and np.all(ends >= MIN_OPEN_END))
 
 
+def _compare_integers(node: ir.Node) -> None:
+    """Let a comparison read 32-bit integers, which tf2onnx casts to float32 for old operators."""
+    casts = [value.producer() for value in node.inputs if value is not None]
+    integers = [cast.inputs[0] for cast in casts if cast is not None and cast.op_type == "Cast"]
+    if [value and _type(value) for value in integers] == [ir.DataType.INT32] * 2:
+        for i, value in enumerate(integers):
+            node.replace_input_with(i, value)
+
+
+def _type(value: ir.Value) -> ir.DataType | None:
+    """Return the type of a value, from operators that keep it if the conversion lost it."""
+    node = value.producer()
+    if value.dtype is not None or node is None:
+        return value.dtype
+    if node.op_type == "Cast":
+        return ir.DataType(node.attributes["to"].as_int())
+    kept = node.inputs[1 if node.op_type == "Where" else 0]
+    return _type(kept) if node.op_type in KEEP_TYPE and kept is not None else None
+
+
 def _is_cast_back(node: ir.Node) -> bool:
-    """Whether a node casts a size or an index from 32 bits back to 64 bits."""
-    for dtype in (ir.DataType.INT64, ir.DataType.INT32):
-        if node.op_type != "Cast" or node.attributes["to"].as_int() != dtype:
-            return False
-        node = node.inputs[0].producer()
-        if node is None:
-            return False
-    return node.op_type in INT32_OPERATORS
+    """Whether a node casts a size or an index to 64 bits, directly or from 32 bits."""
+    if node.op_type != "Cast" or node.attributes["to"].as_int() != ir.DataType.INT64:
+        return False
+    producer = _integers_of(node).producer()
+    return producer is not None and producer.op_type in INT32_OPERATORS
+
+
+def _integers_of(cast: ir.Node) -> ir.Value:
+    """Return what a cast to 64 bits reads, or what a cast to 32 bits before it reads."""
+    value = cast.inputs[0]
+    producer = value.producer()
+    if producer is not None and producer.op_type == "Cast":
+        if producer.attributes["to"].as_int() == ir.DataType.INT32:
+            return producer.inputs[0]
+    return value

@@ -43,11 +43,31 @@ def test_simplify_drops_full_slice(op, starts, ends, left):
     assert operators(model) == ["Slice"] * left + ["Neg"]
 
 
-def test_simplify_drops_cast_pair(op):
-    there = op.op("Cast", [op.op("Shape", [op.graph_like.inputs[0]])], {"to": ir.DataType.INT32})
-    model = finished(op, op.op("Neg", [op.op("Cast", [there], {"to": ir.DataType.INT64})]))
+@pytest.mark.parametrize("types", [[ir.DataType.INT32, ir.DataType.INT64], [ir.DataType.INT64]])
+def test_simplify_drops_casts_of_sizes(op, types):
+    size = op.op("Shape", [op.graph_like.inputs[0]])
+    for dtype in types:
+        size = op.op("Cast", [size], {"to": dtype})
+    model = finished(op, op.op("Neg", [size]))
     simplify(model)
     assert model.graph.node(-1).inputs[0].producer().op_type == "Shape"
+
+
+@pytest.mark.parametrize(
+    ("dtype", "compared"), [(ir.DataType.INT32, ["Add", "Cast"]), (ir.DataType.INT64, ["Cast"] * 2)]
+)
+def test_simplify_compares_integers(op, dtype, compared):
+    """tf2onnx casts compared integers to float32."""
+    size = op.op("Cast", [op.op("Shape", [op.graph_like.inputs[0]])], {"to": dtype})
+    sides = [
+        op.op("Cast", [integers], {"to": ir.DataType.FLOAT})
+        for integers in (op.op("Add", [size, size]), size)
+    ]
+    model = finished(op, op.op("Less", sides))
+    simplify(model)
+    read = [value.producer() for value in model.graph.outputs[0].producer().inputs]
+    assert [node.op_type for node in read] == compared
+    assert read[1].attributes["to"].as_int() == (dtype if compared[0] == "Add" else 1)
 
 
 def test_share_merges_equal_nodes(op):

@@ -16,7 +16,7 @@ from tfk_transformer.search.next_token import (
     num_next_tokens,
 )
 from tfk_transformer.search.search_state import Limits, LoopBounds, SearchRows, SearchState
-from tfk_transformer.search.vocabulary import Candidates, VocabularyBlocks
+from tfk_transformer.search.vocabulary import Candidates, VocabularyBlocks, top_k
 
 MIN_ATTENTION = 1e-6  # to a source token, since the coverage penalty takes a logarithm
 
@@ -145,12 +145,12 @@ class Selection:
         beams = self.limits.beam_size
         # The best 2M continuations of each sentence, best first: (A, 2M) each.
         log_probs = tf.reshape(state.log_probs[:, :, None] + next_tokens.log_probs, [-1, beams * k])
-        log_probs, indices = tf.math.top_k(log_probs, k=2 * beams)
+        log_probs, indices = top_k(log_probs, 2 * beams)
         tokens = tf.gather(tf.reshape(next_tokens.ids, [-1, beams * k]), indices, batch_dims=1)
-        parents = indices // k  # the live hypothesis that each continues
+        parents = indices // tf.cast(k, tf.int64)  # the live hypothesis that each continues
         ending = tf.equal(tokens, END_ID)
         at_max_length = state.length >= rows.max_length
-        live_log_probs, live = tf.math.top_k(tf.where(ending, NEG_INF, log_probs), k=beams)
+        live_log_probs, live = top_k(tf.where(ending, NEG_INF, log_probs), beams)
         penalty = self.penalty(state.length - rows.prefix_length)
         scores = log_probs / penalty
         scores += tf.gather(coverage_score, parents, batch_dims=1)
@@ -160,7 +160,7 @@ class Selection:
         threshold = tf.where(ending, _end_threshold(may_end), _end_threshold(at_max_length))
         scores = tf.where(log_probs > threshold, scores, NEG_INF)
         scores = tf.concat([state.finished_scores, scores], axis=1)
-        finished_scores, finished = tf.math.top_k(scores, k=beams)
+        finished_scores, finished = top_k(scores, beams)
         compared = tf.where(self.at_current_length, penalty, bounds.last_penalty)
         final = self._is_final(finished_scores, live_log_probs, compared)
         done = state.done | at_max_length | final
@@ -196,9 +196,9 @@ class Selection:
 
         Tokens and parents are those of the continuations (A, 2M). `live` (A, M) are the indices of
         the continuations that stay live, and `finished` (A, M) indices of the M previous finished
-        hypotheses followed by the continuations.
+        hypotheses followed by the continuations. Parents and indices are int64.
         """
-        beams = self.limits.beam_size
+        beams = tf.cast(self.limits.beam_size, tf.int64)
         selected = tf.concat([finished, beams + live], axis=1)  # (A, 2M)
         previous = tf.tile(tf.range(beams)[None, :], [tf.size(rows.batch_index), 1])  # (A, M)
         origins = tf.concat([previous, beams + parents], axis=1)

@@ -35,14 +35,17 @@ def top_k_by_blocks(
     """
     vocab_size, block_size = vocabulary
     if block_size is None:
-        return tf.math.top_k(tf.reshape(values, [-1, vocab_size]), k=k)
+        best, ids = top_k(tf.reshape(values, [-1, vocab_size]), k)
+        return best, tf.cast(ids, tf.int32)
     blocks = tf.reshape(values, [-1, vocab_size // block_size, block_size])
     num_blocks = tf.minimum(num_blocks, vocab_size // block_size)
-    block_ids = tf.math.top_k(tf.reduce_max(blocks, axis=-1), k=num_blocks).indices  # (N, blocks)
+    _, block_ids = top_k(tf.reduce_max(blocks, axis=-1), num_blocks)  # (N, blocks)
     searched = tf.gather(blocks, block_ids, batch_dims=1)
-    best, indices = tf.math.top_k(tf.reshape(searched, [-1, num_blocks * block_size]), k=k)
-    rank = indices // block_size  # of the block, in `block_ids`
-    return best, indices + (tf.gather(block_ids, rank, batch_dims=1) - rank) * block_size
+    best, indices = top_k(tf.reshape(searched, [-1, num_blocks * block_size]), k)
+    size = tf.cast(block_size, tf.int64)
+    rank = indices // size  # of the block, in `block_ids`
+    ids = indices + (tf.gather(block_ids, rank, batch_dims=1) - rank) * size
+    return best, tf.cast(ids, tf.int32)
 
 
 def best_by_blocks(values: Tensor, vocabulary: VocabularyBlocks) -> Tensor:
@@ -52,12 +55,21 @@ def best_by_blocks(values: Tensor, vocabulary: VocabularyBlocks) -> Tensor:
     """
     vocab_size, block_size = vocabulary
     if block_size is None:
-        return tf.math.top_k(tf.reshape(values, [-1, vocab_size]), k=1)
+        best, ids = top_k(tf.reshape(values, [-1, vocab_size]), 1)
+        return best, tf.cast(ids, tf.int32)
     blocks = tf.reshape(values, [-1, vocab_size // block_size, block_size])
-    block_id = tf.math.top_k(tf.reduce_max(blocks, axis=-1), k=1).indices
+    _, block_id = top_k(tf.reduce_max(blocks, axis=-1), 1)
     block = tf.reshape(tf.gather(blocks, block_id, batch_dims=1), [-1, block_size])
-    best, index = tf.math.top_k(block, k=1)
-    return best, block_id * block_size + index
+    best, index = top_k(block, 1)
+    return best, tf.cast(block_id * tf.cast(block_size, tf.int64) + index, tf.int32)
+
+
+def top_k(values: Tensor, k: Tensor | int) -> Tensor:
+    """Return the k greatest values of each row, in descending order, and their indices in int64.
+
+    ONNX's operators return and take indices in int64.
+    """
+    return tf.math.top_k(values, k=k, index_type=tf.int64)
 
 
 class Candidates(NamedTuple):
