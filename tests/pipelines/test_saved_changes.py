@@ -105,9 +105,10 @@ def test_saved_model_is_equal_or_refused(saved, outcomes):
         return
     before, after = outcome
     # int8 also rounds what is multiplied with the weights; bfloat16 and float16 round everything.
+    # Two processes sum in different orders: 1.2e-6 was seen on a processor with AVX2 only.
     rounded = "int8" in saved or "float16" in saved
     difference = np.linalg.norm(np.subtract(after, before)) / np.linalg.norm(before)
-    assert difference < (0.05 if rounded else 1e-6)
+    assert difference < (0.05 if rounded else 1e-5)
 
 
 def test_at_least_thirty_changes():
