@@ -31,7 +31,7 @@ def part(text):
 
 def pytest_addoption(parser):
     parser.addoption("--all", action="store_true", help="run the tests with the mark `long` too")
-    text = "also run part K of N of the tests with the mark `long`, such as 1/3"
+    text = "also run part K of N of the tests with the mark `long`, such as 1/6"
     parser.addoption("--long", type=part, metavar="K/N", help=text)
     text = "write the processor seconds of each test to this file, as JSON lines"
     parser.addoption("--processor-times", metavar="FILE", help=text)
@@ -48,10 +48,12 @@ def pytest_collection_modifyitems(config, items):
         return
     k, n = config.getoption("long") or (0, 1)
     for item in items:
-        # A test stays in its part when other tests come and go.
-        in_part = zlib.crc32(item.nodeid.encode()) % n == k - 1
-        if item.get_closest_marker("long") and not in_part:
-            item.add_marker(pytest.mark.skip("long: ./scripts/test --all runs them too"))
+        for node, _ in item.iter_markers_with_node("long"):
+            # A test stays in its part when other tests come and go. The tests of a module that has
+            # the mark stay together, because they share a fixture that takes long.
+            if zlib.crc32(node.nodeid.encode()) % n != k - 1:
+                item.add_marker(pytest.mark.skip("long: ./scripts/test --all runs them too"))
+            break
 
 
 @pytest.hookimpl(trylast=True)

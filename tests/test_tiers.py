@@ -27,6 +27,14 @@ def test_change(): run_wide.made_once("file", lambda path: path.touch()).write_t
 @pytest.mark.parametrize("number", [1, 2])
 def test_long(number): pass
 """
+LONG_MODULE = """
+import pytest
+
+pytestmark = pytest.mark.long
+
+@pytest.mark.parametrize("number", range(20))
+def test_sharing(number): pass
+"""
 
 
 @pytest.fixture
@@ -36,6 +44,7 @@ def run(tmp_path, monkeypatch):
     (tmp_path / "conftest.py").write_text(conftest)
     (tmp_path / "tfk_transformer.py").touch()  # No test here needs the library.
     (tmp_path / "test_them.py").write_text(SUITE)
+    (tmp_path / "test_module.py").write_text(LONG_MODULE)
     monkeypatch.setenv("PYTHONPATH", str(TESTS))
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")  # Plugins take 1.5 s to import.
 
@@ -53,7 +62,7 @@ def test_end_of_run_lists_slow_and_long_tests_and_changes(run):
     output, seconds = run("-n", "1")
     assert seconds["test_fixture"]["setup"] > 0.2 > seconds["test_fixture"]["call"]
     assert re.findall(r"(?m)^ +[\d.]+ s  test_them.py::(.+)$", output) == ["test_slow"]
-    assert "\n    2  long: ./scripts/test --all runs them too\n" in output
+    assert "\n   22  long: ./scripts/test --all runs them too\n" in output
     assert "AssertionError: a test changed files that all tests read" in output
 
 
@@ -62,3 +71,8 @@ def test_long_tests_are_selected(run):
     first, second, named = (run("-k", "test_long", each)[1].keys() for each in options)
     assert first | second == named == {"test_long[1]", "test_long[2]"}
     assert not first & second
+
+
+def test_long_modules_stay_together(run):
+    ran = [run("-k", "sharing", f"--long={part}/2")[1] for part in (1, 2)]
+    assert sorted(map(len, ran)) == [0, 20]

@@ -18,6 +18,7 @@ from tfk_transformer.export.exporting import with_shortlist
 from tfk_transformer.export.inspection import inspect
 from tfk_transformer.export.runtime.saved_model_runtime import read_saved_model
 
+pytestmark = pytest.mark.long  # the export to all formats takes 40 seconds
 NUMBERS = range(0, 400, 2)  # the model has learned those below 200
 TEXTS = ["forty-two", "three hundred", "two hundred ninety-seven", "seven"]
 KINDS = ["bundle", "saved_model", "translate.onnx"]

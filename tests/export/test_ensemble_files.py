@@ -13,7 +13,8 @@ from tfk_transformer.export.to_onnx.calibration import observe_rows
 from tfk_transformer.pipelines.translator import Translator
 from tfk_transformer.tokenizers.subword_tokenizer import SubwordTokenizer
 
-pytestmark = pytest.mark.usefixtures("few_probes")
+# The export of two members takes 40 seconds.
+pytestmark = [pytest.mark.usefixtures("few_probes"), pytest.mark.long]
 TEXTS = ["ab ba", "", "cd dc aab", "bba"]
 OTHER = {
     "model_dim": 22,

@@ -22,6 +22,7 @@ from tfk_transformer.export.inspection import inspect
 from tfk_transformer.export.runtime.sessions import text_operators_library
 from tfk_transformer.models.transformer import Transformer
 
+pytestmark = pytest.mark.long  # the export to all formats takes 40 seconds
 TEXTS = ["forty-two", "one hundred ninety-nine", "one two three", "seven", "two"]
 SEARCH = {
     "beam_size": 3,
