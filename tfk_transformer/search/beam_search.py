@@ -86,11 +86,21 @@ class BeamSearch:
                 in the length penalty.
         """
         batch_size = tf.size(max_lengths)
+        max_length = max_lengths[:, None]
+        prefix_length = tf.math.count_nonzero(prefix, axis=1, keepdims=True, dtype=tf.int32)
+        # A search makes a step even if its maximum length is 0. There may be no sentences.
+        longest = tf.reduce_max(tf.pad(max_lengths, [[0, 1]], constant_values=1))
+        lengths = tf.range(longest + 1)
+        penalties = self.selection.penalty(lengths)
+        # A sum with a larger number could exceed 32 bits.
+        min_length = tf.minimum(self.limits.min_length, max_length + 1)
         rows = SearchRows(
             batch_index=tf.range(batch_size),
-            max_length=max_lengths[:, None],
+            max_length=max_length,
+            min_length=(prefix_length + min_length)[:, :, None],
+            penalties=tf.gather(penalties, tf.maximum(lengths - prefix_length, 0))[:, :, None],
+            last_penalty=tf.gather(penalties, tf.maximum(max_length - prefix_length, 0)),
             prefix=prefix,
-            prefix_length=tf.math.count_nonzero(prefix, axis=1, keepdims=True, dtype=tf.int32),
             memory=memory,
             source_mask=source_mask,
             candidate_mask=() if self.candidates is None else self.candidates.mask,
@@ -186,7 +196,6 @@ class BeamSearch:
             num_done=num_done,
             rare_length=rare_length,
             num_done_greedily=tf.where(is_greedy, num_done, 0),
-            last_penalty=self.selection.penalty(rows.max_length - rows.prefix_length),
         )
 
     def _advance(self, state: SearchState, rows: SearchRows, bounds: LoopBounds) -> SearchState:

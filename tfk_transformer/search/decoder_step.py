@@ -98,7 +98,7 @@ def choose_one(
     ids = target_ids[:, None]
     step_settings = {name: settings[name] for name in STEP_SETTINGS}
     limits = Limits(**{**SearchSettings(beam_size=1).as_numbers(), **step_settings})
-    below_min_length = tf.fill([tf.shape(ids)[0], 1], tf.shape(ids)[2] < limits.min_length)
+    below_min_length = tf.fill([tf.shape(ids)[0], 1, 1], tf.shape(ids)[2] < limits.min_length)
     k = num_next_tokens(limits, vocabulary.size)
     log_probs, tokens = TokenChoice(limits, vocabulary, below_min_length, k).choose(logits, ids)
     # Not the first of the next tokens, which may be excluded.

@@ -272,8 +272,7 @@ def _readable_rows(ids: Tensor, vocab_size: int, max_length: int) -> tuple[Tenso
     # onnxruntime fails on rows without columns.
     ids = tf.pad(ids, [[0, 0], [0, tf.cast(tf.equal(tf.shape(ids)[1], 0), tf.int32)]])
     lengths = count_tokens(ids)
-    in_vocabulary = tf.reduce_all((ids >= 0) & (ids < vocab_size), axis=1)
-    fits = (in_vocabulary & (lengths <= max_length))[:, None]
+    fits = _in_vocabulary(ids, vocab_size) & (lengths <= max_length)[:, None]
     return lengths, fits, tf.where(fits, ids, PAD_ID)[:, :max_length]
 
 
@@ -281,8 +280,11 @@ def _in_vocabulary(ids: Tensor | None, vocab_size: int) -> Tensor:
     """Return whether all ids of each row (B, T) are in the vocabulary: bool (B, 1), or True."""
     if ids is None:
         return True
-    ids = tf.pad(ids, [[0, 0], [0, 1]])  # onnxruntime's ReduceAll over nothing is false
-    return tf.reduce_all((ids >= 0) & (ids < vocab_size), axis=1, keepdims=True)
+    ids = tf.pad(ids, [[0, 0], [0, 1]])  # onnxruntime has no minimum of an empty axis
+    lowest, highest = (
+        reduce(ids, axis=1, keepdims=True) for reduce in (tf.reduce_min, tf.reduce_max)
+    )
+    return (lowest >= 0) & (highest < vocab_size)
 
 
 def _broadcast_prefix(prefix: Tensor | None, batch_size: Tensor) -> tuple[Tensor, Tensor]:
@@ -321,7 +323,8 @@ def _after_start(ids: Tensor) -> Tensor:
 
 def count_tokens(ids: Tensor) -> Tensor:
     """Return the number of tokens (B,) in ids (B, T)."""
-    return tf.math.count_nonzero(ids, axis=1, dtype=tf.int32)
+    # tf2onnx converts `count_nonzero` to more operators.
+    return tf.reduce_sum(tf.cast(tf.not_equal(ids, PAD_ID), tf.int32), axis=1)
 
 
 def without_end(ids: Tensor) -> Tensor:

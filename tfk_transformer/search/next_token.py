@@ -62,8 +62,8 @@ def best_token(
 class TokenChoice:
     """Chooses the tokens that may follow each hypothesis of a step.
 
-    The logits are of the `vocabulary`. Hypotheses `below_min_length`, bool (A, 1), are too short to
-    end, and k is `num_next_tokens`.
+    The logits are of the `vocabulary`. Hypotheses `below_min_length`, bool (A, 1, 1), are too short
+    to end, and k is `num_next_tokens`.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class TokenChoice:
         self.vocabulary = vocabulary
         self.k = k
         # int32 (A, 1, 1), the lowest id that is not excluded.
-        self.min_id = tf.where(below_min_length, END_ID + 1, MIN_ID)[:, :, None]
+        self.min_id = tf.where(below_min_length, END_ID + 1, MIN_ID)
 
     def choose(self, logits: Tensor, ids: Tensor) -> NextTokens:
         """Choose with all settings, from logits (A, M, V) of hypotheses int32 (A, M, t+1).
@@ -90,8 +90,8 @@ class TokenChoice:
     def top_k(self, logits: Tensor, candidate_mask: Tensor | None) -> NextTokens:
         """Choose without logits processors, sampling and renormalization.
 
-        With a shortlist, the logits (A, M, n) and the returned ids are of the candidates, and the
-        mask is `Candidates.mask`, float32 (A, 1, n).
+        With a shortlist, the logits (A, M, n) are of the candidates, and the mask is
+        `Candidates.mask`, float32 (A, 1, n).
         """
         return self._best(_log_probs(logits, candidate_mask))
 
@@ -124,12 +124,11 @@ class TokenChoice:
 
     def _best(self, log_probs: Tensor) -> NextTokens:
         """Return the k tokens with the greatest log-probabilities (A, M, V)."""
-        # Not the shape of the logits, which would be read at every step.
-        shape = [-1, self.limits.beam_size, self.k]
         # All excluded tokens are in the first block.
         num_blocks = tf.maximum(self.k - NUM_EXCLUDED, 1) + 1
-        top_k = top_k_by_blocks(log_probs, self.vocabulary, self.k, num_blocks)
-        best, ids = (tf.reshape(part, shape) for part in top_k)
+        best, ids = top_k_by_blocks(
+            log_probs, self.vocabulary, self.limits.beam_size, self.k, num_blocks
+        )
         return NextTokens(tf.where(ids < self.min_id, NEG_INF, best), ids)
 
     def _sample(self, log_probs: Tensor, allowed: Tensor, position: Tensor) -> NextTokens:

@@ -40,7 +40,10 @@ class SearchRows(NamedTuple):
     batch_index: Tensor  # int32 (A,): the index of each sentence in the batch
     max_length: Tensor  # int32 (A, 1)
     prefix: Tensor  # int32 (A, P): forced first tokens, padded
-    prefix_length: Tensor  # int32 (A, 1)
+    # int32 (A, 1, 1): the length from which on hypotheses may end. All lengths include the prefix.
+    min_length: Tensor
+    penalties: Tensor  # float32 (A, T, 1): the length penalty of each length, from 0 on
+    last_penalty: Tensor  # float32 (A, 1): the length penalty of the maximum length
     memory: Tensor  # a structure of tensors (A, …) that each step reads
     # bool (A, S), False for padding, for the coverage penalty; (A, 0) without a source.
     source_mask: Tensor
@@ -74,4 +77,3 @@ class LoopBounds(NamedTuple):
     # hypotheses are forced to end.
     rare_length: Tensor
     num_done_greedily: Tensor  # int32 (): the same for a loop of greedy steps; 0 for no such loop
-    last_penalty: Tensor  # float32 (A, 1): the length penalty of the maximum length

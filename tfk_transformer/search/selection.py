@@ -79,13 +79,13 @@ class Selection:
             lambda: self._choose_top_k(prediction, k, state, rows),
         )
         covered = state._replace(coverage=coverage)
-        return self._select_beams(covered, next_tokens, k, coverage_score, rows, bounds)
+        return self._select_beams(covered, next_tokens, k, coverage_score, rows)
 
     def _choose_top_k(
         self, prediction: Step, k: Tensor, state: SearchState, rows: SearchRows
     ) -> tuple[NextTokens, Tensor, Tensor]:
         """Return next tokens, coverage and coverage score (A, M), for the usual settings."""
-        below_min_length = state.length - rows.prefix_length < self.limits.min_length
+        below_min_length = state.length < rows.min_length
         next_tokens = self.from_logits(
             rows,
             lambda tokens, mask: TokenChoice(self.limits, tokens, below_min_length, k).top_k(
@@ -102,7 +102,7 @@ class Selection:
         logits = prediction.logits
         if self.candidates is not None:
             logits = self.candidates.expand_logits(logits, rows.candidate_mask)
-        below_min_length = state.length - rows.prefix_length < self.limits.min_length
+        below_min_length = state.length < rows.min_length
         choice = TokenChoice(self.limits, self.vocabulary, below_min_length, k)
         next_tokens = choice.choose(logits, ids)
         prefix_end = tf.shape(rows.prefix)[1] + 1
@@ -125,8 +125,7 @@ class Selection:
         """Choose among the tokens that logits are of, with the mask of candidates if any."""
         if self.candidates is None:
             return choose(self.vocabulary, None)
-        log_probs, ids = choose(self.candidates.blocks(), rows.candidate_mask)
-        return NextTokens(log_probs, tf.gather(self.candidates.tokens, ids))
+        return choose(self.candidates.blocks(), rows.candidate_mask)
 
     def _select_beams(
         self,
@@ -135,7 +134,6 @@ class Selection:
         k: Tensor,
         coverage_score: Tensor,
         rows: SearchRows,
-        bounds: LoopBounds,
     ) -> SearchState:
         """Continue the live hypotheses by the best of the k next tokens of each.
 
@@ -151,7 +149,7 @@ class Selection:
         ending = tf.equal(tokens, END_ID)
         at_max_length = state.length >= rows.max_length
         live_log_probs, live = top_k(tf.where(ending, NEG_INF, log_probs), beams)
-        penalty = self.penalty(state.length - rows.prefix_length)
+        penalty = tf.gather(rows.penalties, state.length, axis=1)  # (A, 1)
         scores = log_probs / penalty
         scores += tf.gather(coverage_score, parents, batch_dims=1)
         # A continuation with an end token ends if it is among the first M, another one if it is
@@ -161,7 +159,7 @@ class Selection:
         scores = tf.where(log_probs > threshold, scores, NEG_INF)
         scores = tf.concat([state.finished_scores, scores], axis=1)
         finished_scores, finished = top_k(scores, beams)
-        compared = tf.where(self.at_current_length, penalty, bounds.last_penalty)
+        compared = tf.where(self.at_current_length, penalty, rows.last_penalty)
         final = self._is_final(finished_scores, live_log_probs, compared)
         done = state.done | at_max_length | final
         changed = state._replace(

@@ -18,6 +18,7 @@ class VocabularyBlocks(NamedTuple):
 
     size: Tensor  # int ()
     block_size: Tensor | None  # int (): their length; None for no blocks
+    tokens: Tensor = None  # int32 (size,): the tokens, if they are a selection; None: 0 to size - 1
 
     @classmethod
     def of(cls, size: int) -> "VocabularyBlocks":
@@ -26,42 +27,44 @@ class VocabularyBlocks(NamedTuple):
 
 
 def top_k_by_blocks(
-    values: Tensor, vocabulary: VocabularyBlocks, k: Tensor, num_blocks: Tensor
+    values: Tensor, vocabulary: VocabularyBlocks, beam_size: Tensor, k: Tensor, num_blocks: Tensor
 ) -> Tensor:
-    """Return the k greatest of values (…, vocab_size), and their ids: (N, k) each.
+    """Return the k greatest of values (A, M, vocab_size), and their tokens: (A, M, k) each.
 
     The greatest values are in the blocks with the greatest maxima. Searching only `num_blocks`
-    blocks is three times as fast.
+    blocks is three times as fast. `beam_size` is M: the shape would be read at every step.
     """
-    vocab_size, block_size = vocabulary
+    vocab_size, block_size, tokens = vocabulary
+    if tokens is None:
+        tokens = tf.range(vocab_size)
     if block_size is None:
-        best, ids = top_k(tf.reshape(values, [-1, vocab_size]), k)
-        return best, tf.cast(ids, tf.int32)
-    blocks = tf.reshape(values, [-1, vocab_size // block_size, block_size])
+        best, indices = top_k(tf.reshape(values, [-1, beam_size, vocab_size]), k)
+        return best, tf.gather(tokens, indices)
+    blocks = tf.reshape(values, [-1, beam_size, vocab_size // block_size, block_size])
     num_blocks = tf.minimum(num_blocks, vocab_size // block_size)
-    _, block_ids = top_k(tf.reduce_max(blocks, axis=-1), num_blocks)  # (N, blocks)
-    searched = tf.gather(blocks, block_ids, batch_dims=1)
-    best, indices = top_k(tf.reshape(searched, [-1, num_blocks * block_size]), k)
-    size = tf.cast(block_size, tf.int64)
-    rank = indices // size  # of the block, in `block_ids`
-    ids = indices + (tf.gather(block_ids, rank, batch_dims=1) - rank) * size
-    return best, tf.cast(ids, tf.int32)
+    _, block_ids = top_k(tf.reduce_max(blocks, axis=-1), num_blocks)  # (A, M, num_blocks)
+    searched_shape = [-1, beam_size, num_blocks * block_size]
+    searched = tf.reshape(tf.gather(blocks, block_ids, batch_dims=2), searched_shape)
+    best, indices = top_k(searched, k)
+    tokens = tf.gather(tf.reshape(tokens, [-1, block_size]), block_ids)
+    return best, tf.gather(tf.reshape(tokens, searched_shape), indices, batch_dims=2)
 
 
 def best_by_blocks(values: Tensor, vocabulary: VocabularyBlocks) -> Tensor:
-    """Return the greatest of values (A, 1, vocab_size), and its id: (A, 1) each.
+    """Return the greatest of values (A, 1, vocab_size), and its token: (A, 1) each.
 
     This is `top_k_by_blocks` with k = 1 in fewer operators.
     """
-    vocab_size, block_size = vocabulary
+    vocab_size, block_size, tokens = vocabulary
     if block_size is None:
-        best, ids = top_k(tf.reshape(values, [-1, vocab_size]), 1)
-        return best, tf.cast(ids, tf.int32)
-    blocks = tf.reshape(values, [-1, vocab_size // block_size, block_size])
-    _, block_id = top_k(tf.reduce_max(blocks, axis=-1), 1)
-    block = tf.reshape(tf.gather(blocks, block_id, batch_dims=1), [-1, block_size])
-    best, index = top_k(block, 1)
-    return best, tf.cast(block_id * tf.cast(block_size, tf.int64) + index, tf.int32)
+        best, index = top_k(tf.reshape(values, [-1, vocab_size]), 1)
+    else:
+        blocks = tf.reshape(values, [-1, vocab_size // block_size, block_size])
+        _, block_id = top_k(tf.reduce_max(blocks, axis=-1), 1)
+        block = tf.reshape(tf.gather(blocks, block_id, batch_dims=1), [-1, block_size])
+        best, index = top_k(block, 1)
+        index += block_id * tf.cast(block_size, tf.int64)
+    return best, tf.cast(index, tf.int32) if tokens is None else tf.gather(tokens, index)
 
 
 def top_k(values: Tensor, k: Tensor | int) -> Tensor:
@@ -88,7 +91,7 @@ class Candidates(NamedTuple):
 
     def blocks(self) -> VocabularyBlocks:
         """Return the blocks of the candidates."""
-        return VocabularyBlocks(tf.size(self.tokens), CANDIDATE_BLOCK)
+        return VocabularyBlocks(tf.size(self.tokens), CANDIDATE_BLOCK, self.tokens)
 
     def expand_logits(self, logits: Tensor, mask: Tensor) -> Tensor:
         """Expand the candidates' logits (A, M, n), a list for an ensemble, to the whole vocabulary.

@@ -179,8 +179,10 @@ class ReproducibleAttention(StandardAttention):
         """Return the exponentials of masked scores (A, H, M, S) minus their maximum."""
         op = self.writer.op
         masked = self._masked(scores, mask)
-        lowered = op.Sub(masked, op.ReduceMax(masked, self.writer.ints(-1), keepdims=1))
-        return op.Exp(op.Max(lowered, self.writer.constant("lowest_power", LOWEST_POWER)))
+        power = op.Sub(masked, op.ReduceMax(masked, self.writer.ints(-1), keepdims=1))
+        if mask is not None:
+            power = op.Max(power, self.writer.constant("lowest_power", LOWEST_POWER))
+        return op.Exp(power)
 
 
 def attention(writer: OperatorWriter, path: str, one_query: bool = False) -> StandardAttention:
