@@ -393,8 +393,8 @@ def test_terminal_shows_progress(tmp_path):
     counts = [
         int(count) for count in re.findall(r"(\d+)/20000 lines  [\d,.]+/s, 0:\d\d:\d\d left", shown)
     ]
-    assert counts == sorted(counts)
-    assert 0 < counts[0] < counts[-1] == 20_000
+    # Not always sorted: Rich's thread may write a line that it made before a newer one was written.
+    assert 0 < counts[0] < counts[-1] == max(counts) == 20_000
     assert "/20000 lines" not in on_terminal(*options, tmp_path / "quiet.gz", "--quiet")[1]
     assert (tmp_path / "out.gz").read_bytes() == (tmp_path / "quiet.gz").read_bytes()
 
