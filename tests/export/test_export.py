@@ -212,7 +212,7 @@ def test_generate_is_portable_and_small(exported, translator):
     assert len(greedy.input) == 2 + 5 + 2 * layers
     # The outer loop hands on what belongs to the sentences still open, source keys and values too,
     # and the results.
-    assert len(outer.input) <= 2 + (7 + 1 + 2 * layers) + (7 + 2 * layers) + 2
+    assert len(outer.input) <= 2 + (6 + 1 + 2 * layers) + (7 + 2 * layers) + 2
 
 
 def test_metadata_has_config_and_parity(exported, translator):

@@ -90,16 +90,15 @@ class BeamSearch:
         prefix_length = tf.math.count_nonzero(prefix, axis=1, keepdims=True, dtype=tf.int32)
         # A search makes a step even if its maximum length is 0. There may be no sentences.
         longest = tf.reduce_max(tf.pad(max_lengths, [[0, 1]], constant_values=1))
-        lengths = tf.range(longest + 1)
-        penalties = self.selection.penalty(lengths)
+        lengths = [tf.range(longest + 1) - prefix_length, max_length - prefix_length]
+        penalized_lengths = tf.maximum(tf.concat(lengths, axis=1), 0)
         # A sum with a larger number could exceed 32 bits.
         min_length = tf.minimum(self.limits.min_length, max_length + 1)
         rows = SearchRows(
             batch_index=tf.range(batch_size),
             max_length=max_length,
             min_length=(prefix_length + min_length)[:, :, None],
-            penalties=tf.gather(penalties, tf.maximum(lengths - prefix_length, 0))[:, :, None],
-            last_penalty=tf.gather(penalties, tf.maximum(max_length - prefix_length, 0)),
+            penalties=self.selection.penalty(penalized_lengths)[:, :, None],
             prefix=prefix,
             memory=memory,
             source_mask=source_mask,

@@ -42,8 +42,8 @@ class SearchRows(NamedTuple):
     prefix: Tensor  # int32 (A, P): forced first tokens, padded
     # int32 (A, 1, 1): the length from which on hypotheses may end. All lengths include the prefix.
     min_length: Tensor
-    penalties: Tensor  # float32 (A, T, 1): the length penalty of each length, from 0 on
-    last_penalty: Tensor  # float32 (A, 1): the length penalty of the maximum length
+    # float32 (A, T+1, 1): the length penalty of each length, from 0 on, and of the maximum length
+    penalties: Tensor
     memory: Tensor  # a structure of tensors (A, …) that each step reads
     # bool (A, S), False for padding, for the coverage penalty; (A, 0) without a source.
     source_mask: Tensor

@@ -159,7 +159,7 @@ class Selection:
         scores = tf.where(log_probs > threshold, scores, NEG_INF)
         scores = tf.concat([state.finished_scores, scores], axis=1)
         finished_scores, finished = top_k(scores, beams)
-        compared = tf.where(self.at_current_length, penalty, rows.last_penalty)
+        compared = tf.where(self.at_current_length, penalty, rows.penalties[:, -1])
         final = self._is_final(finished_scores, live_log_probs, compared)
         done = state.done | at_max_length | final
         changed = state._replace(
