@@ -16,47 +16,54 @@ from tfk_transformer.keras_internals import take_rows
 from tfk_transformer.layers.base import BaseLayer, Dropout
 from tfk_transformer.layers.residual import make_norm
 
+SINUSOIDS = ("sinusoidal", "sinusoidal_halves", "sinusoidal_paper_halves")
+
+
+def sinusoid_columns(encoding: str, model_dim: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return divisors d, float64 (D,), and whether columns are cosines, bool (D,).
+
+    A column has sin(p / d) or cos(p / d) of each position p ("Attention Is All You Need", section
+    3.5). The encodings are:
+
+    - "sinusoidal": the paper's, with sines in even columns, cosines in odd ones, and
+      d = 10000 ** (2i / D) for sine i and cosine i.
+    - "sinusoidal_paper_halves": the same columns, all sines first, as MarianMT of Hugging Face has
+      them. If D is odd, both have one sine more.
+    - "sinusoidal_halves": tensor2tensor's, all sines first, with d = 10000 ** (i / (D/2 - 1)). If D
+      is odd, the last column is 0.
+    """
+    columns = np.arange(model_dim)
+    if encoding == "sinusoidal_halves":
+        pairs = model_dim // 2
+        is_cosine = (columns >= pairs) & (columns < 2 * pairs)
+        divisors = 10000.0 ** ((columns - pairs * is_cosine) / max(pairs - 1, 1))
+        divisors[2 * pairs :] = np.inf
+        return divisors, is_cosine
+    if encoding == "sinusoidal_paper_halves":
+        columns = np.concatenate([columns[::2], columns[1::2]])
+    return 10000.0 ** (columns // 2 * 2 / model_dim), columns % 2 == 1
+
+
+def position_table(encoding: str, length: int, model_dim: int, offset: int = 0) -> np.ndarray:
+    """Return the sinusoids of `length` positions from `offset` on, float32 (length, D).
+
+    The encoding is one of `sinusoid_columns`. The offset is 2 in M2M100.
+    """
+    divisors, is_cosine = sinusoid_columns(encoding, model_dim)
+    angles = np.arange(offset, offset + length)[:, None] / divisors
+    return np.where(is_cosine, np.cos(angles), np.sin(angles)).astype("float32")
+
 
 def sinusoids(length: int, model_dim: int, halves: bool = False) -> np.ndarray:
-    """Compute the sinusoidal position encodings of "Attention Is All You Need" (section 3.5).
-
-    Position p has sin(p f) and cos(p f) for D/2 frequencies f. In the paper's layout, sines and
-    cosines alternate in even and odd columns, and f = 10000 ** (-2i / D). In tensor2tensor's
-    layout, all sines come first and all cosines second, and
-    f = 10000 ** (-i / (D/2 - 1)). If D is odd, the last column is a sine in the first layout and 0
-    in the second.
+    """Compute the sinusoids of "Attention Is All You Need" (section 3.5), float32 (length, D).
 
     Args:
         length: number of positions.
         model_dim: D.
-        halves: whether to use tensor2tensor's layout. Defaults to False.
-
-    Returns:
-        float32 (length, D).
+        halves: whether to use tensor2tensor's layout, with all sines first; see
+            `sinusoid_columns`. Defaults to False.
     """
-    pairs = model_dim // 2 if halves else -(-model_dim // 2)
-    exponents = np.arange(pairs) / max(pairs - 1, 1) if halves else np.arange(pairs) * 2 / model_dim
-    angles = np.arange(length)[:, None] / 10000.0**exponents  # (length, pairs)
-    waves = np.stack([np.sin(angles), np.cos(angles)], axis=1 if halves else 2).reshape(
-        length, 2 * pairs
-    )
-    return np.pad(waves, [(0, 0), (0, model_dim % 2)])[:, :model_dim].astype("float32")
-
-
-SINUSOIDS = ("sinusoidal", "sinusoidal_halves", "sinusoidal_paper_halves")
-
-
-def position_table(encoding: str, length: int, model_dim: int, offset: int = 0) -> np.ndarray:
-    """Return the table of one of the `SINUSOIDS`, float32 (length, D).
-
-    "sinusoidal_paper_halves" has the frequencies of the paper with all sines first and all cosines
-    second, as MarianMT of Hugging Face has them. If D is odd, there is one sine more. The number of
-    the first position is `offset`, 2 in M2M100.
-    """
-    table = sinusoids(offset + length, model_dim, halves=encoding == "sinusoidal_halves")[offset:]
-    if encoding == "sinusoidal_paper_halves":
-        return np.concatenate([table[:, ::2], table[:, 1::2]], axis=1)
-    return table
+    return position_table("sinusoidal_halves" if halves else "sinusoidal", length, model_dim)
 
 
 @keras.saving.register_keras_serializable(package="tfk_transformer")

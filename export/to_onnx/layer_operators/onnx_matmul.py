@@ -138,15 +138,15 @@ class Int8MatMul(Float32MatMul):
             # Runtimes transpose the table when they load it; the transpose is not in the file.
             weights = self.op.Transpose(self.constant(f"{name}_int8", rounded.T), perm=[1, 0])
             return self._multiply(x, product, weights, scale, bias)
-        rows, _, row_zero = self._round_rows(x, product)
+        rows, row_scale, row_zero = self._round_rows(x, product)
         table_name = f"{KERNEL}_int8_transposed" if name == KERNEL else f"{name}_int8"
         selected = self.op.Gather(self.constant(table_name, rounded.T), ids)
-        scale = self._product_scale(product, scale)
         scales = self.op.Gather(self.constant(f"{product}_scale", scale), ids)
+        scales = self.op.Mul(scales, row_scale)
         inputs = [rows, self.op.Transpose(selected, perm=[1, 0]), row_zero, scales]
         if bias is not None:
-            scaled_bias = self.constant(f"{product}_scaled_bias", bias / scale)
-            inputs.append(self.op.Gather(scaled_bias, ids))
+            scaled = bias / self._product_scale(product, scale)
+            inputs.append(self.op.Gather(self.constant(f"{product}_scaled_bias", scaled), ids))
         return self._multiply_and_scale(*inputs)
 
     def look_up(self, name: str, table: np.ndarray, ids: Value, factor: float) -> Value:
@@ -161,10 +161,15 @@ class Int8MatMul(Float32MatMul):
             rounded, scale = self.rounding.rounded(self.prefix + product, table.T)
         else:
             scale = np.abs(table).max(axis=1) / INT8_MAX
-            rounded = np.round(table.T / np.where(scale > 0, scale, 1)).astype("int8")
+            scale = np.where(scale > 0, scale, 1)
+            rounded = np.round(table.T / scale).astype("int8")
         numbers = self.op.Gather(self.constant(f"{name}_int8", rounded.T), ids)
-        scale = (scale * factor).astype("float32")[:, None]
-        scales = self.op.Gather(self.constant(f"{name}_scale", scale), ids)
+        # Runtimes compute the scales of all tokens when they load them.
+        scales = self.constant(f"{product if is_multiplied else name}_scale", scale)
+        scales = self.op.Unsqueeze(scales, self.ints(1))
+        if factor != 1:
+            scales = self.op.Mul(scales, self.constant("embedding_scale", np.float32(factor)))
+        scales = self.op.Gather(scales, ids)
         return self.op.Mul(self.op.Cast(numbers, to=ir.DataType.FLOAT.value), scales)
 
     def _multiply(
@@ -178,15 +183,15 @@ class Int8MatMul(Float32MatMul):
                 inputs += [None, self.bias(name, bias)]
             return self.op.MatMulIntegerToFloat(*inputs, _domain=CONTRIB)
         scale = self._product_scale(name, scale)
-        inputs = [rows, weights, row_zero, self.constant(f"{name}_scale", scale)]
+        inputs = [rows, weights, row_zero, self.constant(f"{name}_product_scale", scale)]
         if bias is not None:
             inputs.append(self.constant(f"{name}_scaled_bias", bias / scale))
         return self._multiply_and_scale(*inputs)
 
     def _product_scale(self, name: str, scale: np.ndarray) -> np.ndarray:
-        """Return the scales of the columns of a product of integers, without zeros."""
+        """Return the scales of the columns of a product of integers."""
         step, _ = row_rounding(*self.rounding.rows[self.prefix + name][:2])
-        return np.where(scale > 0, scale * step, 1).astype("float32")
+        return scale * step
 
     def _multiply_and_scale(
         self, rows: Value, weights: Value, row_zero: Value, scales: Value, *scaled_bias: Value

@@ -70,7 +70,8 @@ def _round_part(matrix: np.ndarray, shares: np.ndarray) -> tuple[np.ndarray, np.
     even = np.pad(signs, [(0, 0), (0, len(matrix) % 2), (0, 0)])
     pairs = (even[:, 0::2] + even[:, 1::2]).max(axis=(0, 1))
     scale = np.maximum(signs.max(axis=(0, 1)) / INT8_MAX, pairs / LARGEST_PAIR)
-    scaled = matrix / np.where(scale > 0, scale, 1)
+    scale = np.where(scale > 0, scale, 1)
+    scaled = matrix / scale
     rounded = np.empty(scaled.shape, "int8")
     errors = np.empty_like(scaled)
     for first in range(0, len(scaled), ROUNDING_BLOCK):
