@@ -2,6 +2,7 @@
 
 import os
 
+from tfk_transformer.runtime_environment import use_onednn
 from trainers.task import Batch, Task, read_task
 from trainers.trainer import Trainer
 
@@ -20,6 +21,7 @@ class KerasFit(Trainer):
 
     def __init__(self, threads: int, path: str, backend: str, compiler: str):
         os.environ["KERAS_BACKEND"] = backend
+        use_onednn()  # as `train` does
         self._device = (
             _Tensorflow(None if compiler == "towers" else threads)
             if backend == "tensorflow"
