@@ -22,16 +22,20 @@ from random_translators import (
 )
 from tiers import with_long
 
+from tfk_transformer.config.model_options import TransformerConfig
 from tfk_transformer.export.runtime.sessions import open_session
 from tfk_transformer.export.to_onnx.calibration import observe_rows
 from tfk_transformer.export.to_onnx.layer_operators.onnx_matmul import CONTRIB
+from tfk_transformer.export.to_onnx.layer_operators.operator_writer import OperatorWriter
 from tfk_transformer.export.to_onnx.layer_operators.weight_rounding import (
     LARGEST_PAIR,
+    RowStatistics,
     WeightRounding,
     rounded_columns,
     row_rounding,
 )
 from tfk_transformer.export.to_onnx.onnx_models import generate_graph
+from tfk_transformer.layers.positions import SINUSOIDS, position_table
 from tfk_transformer.models.language_model import LanguageModel
 from tfk_transformer.tokenizers.subword_tokenizer import SubwordTokenizer
 
@@ -299,6 +303,36 @@ def test_tied_table_is_in_the_file_once(tokenizer, tmp_path):
     assert len(transposed) == 2
     for node in transposed:
         assert {reader.graph for reader, _ in node.outputs[0].uses()} == {node.graph}
+
+
+def operator_writer(rows=(), **options):
+    sizes = SIZES | {"model_dim": 14, "num_heads": 2, "max_length": 200}
+    config = TransformerConfig(**sizes, source_vocab_size=V, target_vocab_size=V, **options)
+    graph = ir.Graph([], [], nodes=[], opset_imports={"": 18}, name="operators")
+    return OperatorWriter(graph, config, config.decoder_options(), {}, WeightRounding(dict(rows)))
+
+
+@pytest.mark.parametrize("encoding", SINUSOIDS)
+def test_sinusoids_are_computed_as_in_keras(encoding, tmp_path):
+    writer = operator_writer(positions=encoding, position_offset=2)
+    graph = writer.graph
+    graph.outputs.append(writer.positions("source"))
+    graph.extend(writer.op.nodes)
+    (actual,) = opened(ir.Model(graph, ir_version=8), tmp_path / "positions.onnx").run(None, {})
+    np.testing.assert_allclose(actual, position_table(encoding, len(actual), 14, 2), atol=1e-7)
+    assert len(actual) >= 200
+    sizes = [value.const_value.size for value in graph.initializers.values()]
+    assert sum(sizes) <= len(actual) + 2 * 14
+
+
+def test_look_ups_and_products_share_scales():
+    writer = operator_writer({"output/table": RowStatistics(-1.0, 1.0, np.eye(14))})
+    table = np.random.default_rng(3).normal(size=(6000, 14)).astype("float32")
+    writer.matmul.multiply_by_table(ir.Value(name="rows"), "table", table)
+    writer.matmul.look_up("table", table, ir.Value(name="ids"), factor=14**0.5)
+    constants = writer.graph.initializers.items()
+    vectors = [name for name, value in constants if value.const_value.size == len(table)]
+    assert vectors == ["output/table_scale"]
 
 
 def test_int8_of_decoder_only_model(tokenizer, tmp_path):
