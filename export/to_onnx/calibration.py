@@ -138,7 +138,7 @@ def _observed_rows(model: TokenModel, sources: np.ndarray, targets: np.ndarray) 
         memory: Arrays = []
         if read:
             memory, rows = read(sources[batch])
-            yield _remove_padding(rows, memory[-1][:, 0, 0] == 0)
+            yield rows  # without padding
         cache = list(empty_cache(shapes, len(batch)).values())
         for length in range(1, lengths[batch].max() + 1):
             tokens = ids[batch, length - 1 : length]
@@ -162,8 +162,5 @@ def _decoder_inputs(prompts: np.ndarray, targets: np.ndarray) -> np.ndarray:
 
 
 def _remove_padding(rows: Rows, real: np.ndarray) -> Rows:
-    """Return the rows of the sentences or tokens where `real`, bool (A,) or (B, S), is true."""
-    return {
-        names: part.reshape(*real.shape, -1, part.shape[-1])[real].reshape(-1, part.shape[-1])
-        for names, part in rows.items()
-    }
+    """Return the rows of the sentences where `real`, bool (A,), is true."""
+    return {names: part[real].reshape(-1, part.shape[-1]) for names, part in rows.items()}

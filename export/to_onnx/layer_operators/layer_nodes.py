@@ -85,10 +85,11 @@ def _pad_source(writer: OperatorWriter, source: Value) -> None:
 def write_read(writer: OperatorWriter, source: Value) -> list[Value]:
     """Write the memory of each decoder layer, and the source's mask, from source ids (B, S)."""
     config = cast(TransformerConfig, writer.config)  # only models with an encoder have this node
-    encoded, mask = _encode(writer, writer.add_prefix("source", source))
+    encoded, packed, mask = _encode(writer, writer.add_prefix("source", source))
     memory: list[Value] = []
     for layer in range(config.decoder_layers):
-        reader = mixers.attention(writer, f"decoder/layer_{layer}/cross_attention")
+        path = f"decoder/layer_{layer}/cross_attention"
+        reader = mixers.attention(writer, path, packed=packed)
         heads = reader.heads(encoded, reader.context_roles)
         memory += [heads[0], heads[-1]]
     return [*memory, mask]
@@ -97,7 +98,8 @@ def write_read(writer: OperatorWriter, source: Value) -> list[Value]:
 def _write_classify(writer: OperatorWriter, source: Value) -> list[Value]:
     """Write logits (B, C) from ids (B, S); see `EncoderClassifier.call`."""
     op = writer.op
-    encoded, _ = _encode(writer, source)
+    encoded, packed, _ = _encode(writer, source)
+    encoded = packed.unpack(encoded)
     is_real = op.Not(op.Equal(source, writer.constant("pad", np.int32(PAD_ID))))
     real = op.Cast(is_real, to=ir.DataType.FLOAT.value)  # (B, S)
     count = op.ReduceSum(real, writer.ints(1), keepdims=1)
@@ -108,8 +110,11 @@ def _write_classify(writer: OperatorWriter, source: Value) -> list[Value]:
     return [writer.matmul.multiply(mean, "head/kernel", *head)]
 
 
-def _encode(writer: OperatorWriter, source: Value) -> tuple[Value, Value]:
-    """Write rows (B, S, D), and the additive mask (B, 1, 1, S), from ids (B, S) with a prefix."""
+def _encode(writer: OperatorWriter, source: Value) -> tuple[Value, mixers.PackedRows, Value]:
+    """Write rows (N, D) without padding, and the additive mask (B, 1, 1, S), from ids (B, S).
+
+    The ids have the model's prefix.
+    """
     op = writer.op
     config = cast(TransformerConfig | ClassifierConfig, writer.config)
     is_hidden = op.Equal(source, writer.constant("pad", np.int32(PAD_ID)))
@@ -120,15 +125,16 @@ def _encode(writer: OperatorWriter, source: Value) -> tuple[Value, Value]:
     mask = op.Unsqueeze(hidden, writer.ints(1, 2))
     is_relative = config.has_relative_positions
     positions = None if is_relative else _source_positions(writer, source, is_hidden)
-    x = writer.embed("source", source, positions)
+    packed = mixers.PackedRows(writer, is_hidden)
+    x = packed.pack(writer.embed("source", source, positions))
     masks = writer.full_pass_masks("encoder", source, mask)
     for layer in range(config.encoder_layers):
         path = f"encoder/layer_{layer}"
         norm = f"{path}/attention_residual/norm"
-        self_attention = mixers.attention(writer, f"{path}/attention")
+        self_attention = mixers.attention(writer, f"{path}/attention", packed=packed)
         attended, _ = self_attention.to_itself(writer.enter(x, norm), masks[layer])
         x = writer.feed_forward(writer.leave(x, attended, norm), path)
-    return writer.finish(x, "encoder"), mask
+    return writer.finish(x, "encoder"), packed, mask
 
 
 def _source_positions(writer: OperatorWriter, ids: Value, is_hidden: Value) -> Value:

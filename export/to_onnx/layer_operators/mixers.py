@@ -16,17 +16,54 @@ from tfk_transformer.export.to_onnx.layer_operators.operator_writer import Opera
 LOWEST_POWER = np.float32(-80)
 
 
+class PackedRows:
+    """Writes the operators that remove the padding of a batch and restore it.
+
+    An encoder computes everything but attention for the N tokens that are no padding. A sentence of
+    padding only keeps all rows, because they attend to each other. `is_hidden` is bool (B, S).
+    """
+
+    def __init__(self, writer: OperatorWriter, is_hidden: Value):
+        op = writer.op
+        self.op = op
+        hidden = op.Cast(is_hidden, to=ir.DataType.INT64.value)  # (B, S)
+        all_hidden = op.ReduceMin(hidden, writer.ints(1), keepdims=1)
+        is_kept = op.Add(op.Sub(all_hidden, hidden), writer.ints(1))
+        self.indices = op.Transpose(op.NonZero(is_kept), perm=[1, 0])  # (N, 2)
+        counts = op.CumSum(
+            op.Reshape(is_kept, writer.ints(-1)), writer.constant("start", np.int64(0))
+        )
+        # (B, S): the row of each token; padding has the row before it.
+        self.rows = op.Reshape(op.Sub(counts, writer.ints(1)), op.Shape(is_hidden))
+
+    def pack(self, x: Value) -> Value:
+        """Return the rows (N, D) of (B, S, D) that are no padding."""
+        return self.op.GatherND(x, self.indices)
+
+    def unpack(self, rows: Value) -> Value:
+        """Return (B, S, D) from rows (N, D). Padding has the rows of other tokens."""
+        return self.op.Gather(rows, self.rows)
+
+
 class StandardAttention:
     """Writes attention with standard operators.
 
     The names of the weights begin with `path`, such as "decoder/layer_0/self_attention". With
-    `one_query`, M is 1, and heads need no transposition.
+    `one_query`, M is 1, and heads need no transposition. With `packed`, rows are (N, D) before and
+    after attention.
     """
 
-    def __init__(self, writer: OperatorWriter, path: str, one_query: bool = False):
+    def __init__(
+        self,
+        writer: OperatorWriter,
+        path: str,
+        one_query: bool = False,
+        packed: PackedRows | None = None,
+    ):
         self.writer = writer
         self.path = path
         self.one_query = one_query
+        self.packed = packed
         self.options = writer.options
         self.context_roles = ["value"] if self.options.keys_are_values else ["key", "value"]
 
@@ -83,6 +120,8 @@ class StandardAttention:
         bias = np.concatenate(biases) if biased else None
         name = f"{self.path}/{'_'.join(roles)}"
         projected = self.writer.matmul.multiply(x, name, matrix, bias)
+        if self.packed:
+            projected = self.packed.unpack(projected)
         if self.options.query_width == self.options.value_width:
             heads = self._to_heads(projected, len(roles) * count, roles[0])
             return self._split(heads, [count] * len(roles), axis=1)
@@ -98,6 +137,8 @@ class StandardAttention:
         else:
             by_row = op.Transpose(attended, perm=[0, 2, 1, 3])  # (A, M, H, V)
             rows = op.Reshape(by_row, self.writer.ints(0, 0, width))
+        if self.packed:
+            rows = self.packed.pack(rows)
         name = f"{self.path}/output"
         bias = self.writer.weights.get(f"{name}_bias")
         return self.writer.matmul.multiply(rows, name, self.writer.weights[name], bias)
@@ -185,10 +226,12 @@ class ReproducibleAttention(StandardAttention):
         return op.Exp(power)
 
 
-def attention(writer: OperatorWriter, path: str, one_query: bool = False) -> StandardAttention:
+def attention(
+    writer: OperatorWriter, path: str, one_query: bool = False, packed: PackedRows | None = None
+) -> StandardAttention:
     """Return the attention whose sums are as reproducible as the writer's products."""
     attention_type = ReproducibleAttention if writer.is_int8 else StandardAttention
-    return attention_type(writer, path, one_query)
+    return attention_type(writer, path, one_query, packed)
 
 
 class SSRUWriter:
