@@ -20,18 +20,7 @@ SINUSOIDS = ("sinusoidal", "sinusoidal_halves", "sinusoidal_paper_halves")
 
 
 def sinusoid_columns(encoding: str, model_dim: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return divisors d, float64 (D,), and whether columns are cosines, bool (D,).
-
-    A column has sin(p / d) or cos(p / d) of each position p ("Attention Is All You Need", section
-    3.5). The encodings are:
-
-    - "sinusoidal": the paper's, with sines in even columns, cosines in odd ones, and
-      d = 10000 ** (2i / D) for sine i and cosine i.
-    - "sinusoidal_paper_halves": the same columns, all sines first, as MarianMT of Hugging Face has
-      them. If D is odd, both have one sine more.
-    - "sinusoidal_halves": tensor2tensor's, all sines first, with d = 10000 ** (i / (D/2 - 1)). If D
-      is odd, the last column is 0.
-    """
+    """Return d, float64 (D,), and whether columns of `position_table` are cosines, bool (D,)."""
     columns = np.arange(model_dim)
     if encoding == "sinusoidal_halves":
         pairs = model_dim // 2
@@ -47,7 +36,17 @@ def sinusoid_columns(encoding: str, model_dim: int) -> tuple[np.ndarray, np.ndar
 def position_table(encoding: str, length: int, model_dim: int, offset: int = 0) -> np.ndarray:
     """Return the sinusoids of `length` positions from `offset` on, float32 (length, D).
 
-    The encoding is one of `sinusoid_columns`. The offset is 2 in M2M100.
+    A column has sin(p / d) or cos(p / d) of each position p ("Attention Is All You Need", section
+    3.5). The encodings are:
+
+    - "sinusoidal": the paper's, with sines in even columns, cosines in odd ones, and
+      d = 10000 ** (2i / D) for sine i and cosine i.
+    - "sinusoidal_paper_halves": the same columns, all sines first, as MarianMT of Hugging Face has
+      them. If D is odd, both have one sine more.
+    - "sinusoidal_halves": tensor2tensor's, all sines first, with d = 10000 ** (i / (D/2 - 1)). If D
+      is odd, the last column is 0.
+
+    The offset is 2 in M2M100.
     """
     divisors, is_cosine = sinusoid_columns(encoding, model_dim)
     angles = np.arange(offset, offset + length)[:, None] / divisors
@@ -60,8 +59,8 @@ def sinusoids(length: int, model_dim: int, halves: bool = False) -> np.ndarray:
     Args:
         length: number of positions.
         model_dim: D.
-        halves: whether to use tensor2tensor's layout, with all sines first; see
-            `sinusoid_columns`. Defaults to False.
+        halves: whether to use tensor2tensor's layout, with all sines first; see `position_table`.
+            Defaults to False.
     """
     return position_table("sinusoidal_halves" if halves else "sinusoidal", length, model_dim)
 
