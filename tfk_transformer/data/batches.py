@@ -15,6 +15,7 @@ from tfk_transformer.data import bucketing
 from tfk_transformer.data.bucketing import Batch, Share, Survey
 from tfk_transformer.data.encoding import Ids, PairCache, Rows, Shard, TextEncoder, join_shards
 from tfk_transformer.datasets import Report, Source, load
+from tfk_transformer.runtime_environment import keep_tensor_memory
 
 if TYPE_CHECKING:
     import keras
@@ -93,6 +94,7 @@ class TokenBatches:
                 f"batch_tokens: expected at least max_length={max_length}, or the longest pairs "
                 f"fit no batch, got {batch_tokens}."
             )
+        keep_tensor_memory()  # a script makes its batches before its model: TensorFlow starts later
         self.data = load(data)
         self.split = split
         self.batch_tokens = batch_tokens
