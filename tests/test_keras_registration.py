@@ -42,7 +42,7 @@ IMPORTS = {
     # The import of Keras begins inside a module of the package, which is not complete yet.
     "a metric": "from tfk_transformer import TokenAccuracy",
     "a module": "import tfk_transformer.losses; from tfk_transformer import Perplexity",
-    "training": "import tfk_transformer; from tfk_transformer.training.compilation import has_gpu",
+    "training": "import tfk_transformer; import tfk_transformer.training.compilation",
 }
 PRINT_MISSING = f"""
 import keras

@@ -234,6 +234,17 @@ def keep_tensor_memory() -> None:
         os.environ.setdefault("TF_CPU_BFC_MEM_LIMIT_IN_MB", str(total // 2**20))
 
 
+def uses_xla() -> bool:
+    """Return whether XLA should compile training: with JAX, and with TensorFlow on a GPU or TPU."""
+    import keras
+
+    if keras.backend.backend() != "tensorflow":
+        return bool(keras.backend.backend() == "jax")
+    import tensorflow as tf
+
+    return any(device.device_type != "CPU" for device in tf.config.list_physical_devices())
+
+
 _tensorflow_process: int | None = None  # the process in which this library first ran TensorFlow
 
 

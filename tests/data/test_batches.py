@@ -3,6 +3,7 @@ from collections import Counter
 
 import numpy as np
 import pytest
+import tensorflow as tf
 from pairs_in_memory import BUDGET, LONGEST, SIDES, WORDS, Memory, taken, unpadded
 
 from tfk_transformer.data.batches import JoinedBatches, TokenBatches
@@ -12,7 +13,7 @@ from tfk_transformer.datasets import Report
 
 @pytest.fixture(scope="module")
 def batches(tokenizers):
-    return TokenBatches(Memory(SIDES), "train", *tokenizers, BUDGET, LONGEST)
+    return TokenBatches(Memory(SIDES), "train", *tokenizers, BUDGET, LONGEST, few_shapes=True)
 
 
 @pytest.fixture(scope="module")
@@ -184,9 +185,8 @@ def test_all_chunks_are_batched(tokenizers):
 
 def test_joined_prompt_has_no_labels(tokenizers):
     both = tokenizers[0]
-    batches = JoinedBatches(
-        Memory([("der Bär", "die"), ("zwei", "grün und")]), "train", both, both, BUDGET, LONGEST
-    )
+    pairs = Memory([("der Bär", "die"), ("zwei", "grün und")])
+    batches = JoinedBatches(pairs, "train", both, both, BUDGET, LONGEST, few_shapes=True)
     (ids, labels), *others = batches.dataset().as_numpy_iterator()
     assert others == []
     assert ids.shape == labels.shape == (BUDGET // ids.shape[1], ids.shape[1])
@@ -289,9 +289,18 @@ def test_unknown_split_is_refused(tokenizers):
         batches.dataset()
 
 
+def test_batches_are_ragged_without_xla(tokenizers):
+    batches = TokenBatches(Memory(SIDES), "train", *tokenizers, BUDGET, LONGEST)
+    assert batches.few_shapes == bool(tf.config.list_physical_devices("GPU"))
+    ragged = TokenBatches(Memory(SIDES), "train", *tokenizers, BUDGET, LONGEST, few_shapes=False)
+    filled = TokenBatches(Memory(SIDES), "train", *tokenizers, BUDGET, LONGEST, few_shapes=True)
+    assert len(ragged) <= len(filled)
+    assert ragged.survey().padding < filled.survey().padding
+
+
 def test_budget_fits_the_longest_pair(tokenizers):
-    batches = TokenBatches(Memory(SIDES), "train", *tokenizers, 31, 31).batches(0)
-    assert {len(labels) for _, labels in batches} == {3, 2, 1}
+    batches = TokenBatches(Memory(SIDES), "train", *tokenizers, 31, 31, few_shapes=True)
+    assert {len(labels) for _, labels in batches.batches(0)} == {3, 2, 1}
     message = (
         "^batch_tokens: expected at least max_length=31, or the longest pairs fit no batch, "
         "got 30.$"

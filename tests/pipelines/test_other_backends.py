@@ -30,6 +30,7 @@ def batches(**options):
 
 
 training, epochs = batches(shuffle=True), []
+assert training.few_shapes == (keras.backend.backend() == "jax")  # XLA compiles each shape
 read = training.batches
 training.batches = lambda epoch, first=0: epochs.append(epoch) or read(epoch, first)
 backup = keras.callbacks.BackupAndRestore(sys.argv[1] + "/backup", delete_checkpoint=False)

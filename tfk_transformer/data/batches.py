@@ -15,7 +15,7 @@ from tfk_transformer.data import bucketing
 from tfk_transformer.data.bucketing import Batch, Share, Survey
 from tfk_transformer.data.encoding import Ids, PairCache, Rows, Shard, TextEncoder, join_shards
 from tfk_transformer.datasets import Report, Source, load
-from tfk_transformer.runtime_environment import keep_tensor_memory
+from tfk_transformer.runtime_environment import keep_tensor_memory, uses_xla
 
 if TYPE_CHECKING:
     import keras
@@ -55,7 +55,8 @@ class TokenBatches:
         seed: seed of the shuffling and of the subword sampling.
         few_shapes: whether both sides are padded to one of a dozen lengths and all batches are
             filled up, so that XLA compiles a dozen shapes instead of hundreds. If False, batches
-            are as long as their longest pair, which needs a third of the padding.
+            are as long as their longest pair, which needs a third of the padding. Defaults to None:
+            True with JAX, and with TensorFlow on a GPU or TPU.
         sampling: strength of subword sampling; see `SubwordTokenizer.encode`. 0: no sampling.
         cache: folder for the ids, so that later passes and training runs need neither texts nor
             tokenizer.
@@ -82,7 +83,7 @@ class TokenBatches:
         max_length: int = 256,
         shuffle: bool = False,
         seed: int = 0,
-        few_shapes: bool = True,
+        few_shapes: bool | None = None,
         sampling: float = 0.0,
         cache: str | Path | None = None,
         steps: int | None = None,
@@ -101,7 +102,7 @@ class TokenBatches:
         self.max_length = max_length
         self.shuffle = shuffle
         self.seed = seed
-        self.few_shapes = few_shapes
+        self.few_shapes = uses_xla() if few_shapes is None else few_shapes
         self.steps = steps
         self.share = share or Share()
         self.copies = copies

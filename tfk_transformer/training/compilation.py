@@ -10,6 +10,7 @@ from tfk_transformer.losses import LabelSmoothedCrossentropy
 from tfk_transformer.metrics import Perplexity, TokenAccuracy
 from tfk_transformer.models.precision import dtype_policy
 from tfk_transformer.models.registry import make_model
+from tfk_transformer.runtime_environment import uses_xla
 from tfk_transformer.schedules import InverseSquareRoot
 from tfk_transformer.training.checkpoints import Tokenizers
 from tfk_transformer.training.distribution import Team
@@ -32,7 +33,7 @@ def compiled_model(
         optimizer=optimizer(recipe, steps, team),
         **_loss_and_metrics(recipe, model),
         # Under TensorFlow, XLA cannot compile variables that several devices share.
-        jit_compile=keras.backend.backend() == "jax" or (has_gpu() and team.devices == 1),
+        jit_compile=uses_xla() and (keras.backend.backend() == "jax" or team.devices == 1),
     )
     # Otherwise TensorFlow would trace the first training step twice.
     model.optimizer.build(model.trainable_variables)
@@ -137,12 +138,3 @@ def schedule(recipe: Recipe, batches: int) -> keras.optimizers.schedules.Learnin
         warmup_target=recipe.learning_rate,
         warmup_steps=warmup_batches,
     )
-
-
-def has_gpu() -> bool:
-    """Return whether TensorFlow is the backend and uses a GPU, where XLA pays off."""
-    if keras.backend.backend() != "tensorflow":
-        return False
-    import tensorflow as tf
-
-    return bool(tf.config.list_physical_devices("GPU"))

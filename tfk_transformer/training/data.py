@@ -21,7 +21,6 @@ from tfk_transformer.pipelines.bundle import Json
 from tfk_transformer.tokenizers.subword_tokenizer import SubwordTokenizer
 from tfk_transformer.training import checkpoints
 from tfk_transformer.training.checkpoints import Tokenizers
-from tfk_transformer.training.compilation import has_gpu
 from tfk_transformer.training.distribution import Team
 from tfk_transformer.training.fine_tuning import Start
 from tfk_transformer.training.recipe import Recipe, changed_values
@@ -122,8 +121,6 @@ class TrainingData:
             recipe.max_length,
             seed=recipe.seed,
             cache=self._cache.folder and self._cache.folder / split,
-            # XLA compiles a function for each batch shape.
-            few_shapes=has_gpu() or keras.backend.backend() != "tensorflow",
             share=self._team.share,
             copies=2 if recipe.consistency else 1,
             **options,
