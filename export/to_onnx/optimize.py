@@ -22,7 +22,8 @@ CLEAN_UP = ir.passes.Sequential(
 MAX_REPEATED_ELEMENTS = 64  # elements of constants that may be in a file more than once
 MAX_FOLDED_ELEMENTS = 1024  # by which folding may enlarge a file
 INT32_OPERATORS = ("Shape", "Size", "TopK", "ArgMax")  # operators whose integers fit into 32 bits
-MAX_COPIED_ELEMENTS = 2**24  # of matrices that onnxruntime copies into several loops
+MAX_COPIED_ELEMENTS = 2**24  # of matrices that several graphs read and onnxruntime prepacks
+MIN_LARGE_ELEMENTS = 2**25  # of all weights of a model whose memory counts more than a step's time
 PRODUCTS = ("MatMul", "MatMulIntegerToFloat", "Gemm")  # their second input is a matrix of weights
 COMPARISONS = ("Less", "Greater", "LessOrEqual", "GreaterOrEqual")
 # Operators whose results have the type of an input: the second of Where, the first of others.
@@ -46,9 +47,10 @@ def optimize(model: ir.Model) -> ir.Model:
     _fold_constants(model)
     _move_into_branches(model.graph)
     _copy_constants_into_branches(model.graph)
+    elements = sum(value.const_value.size for value in model.graph.initializers.values())
+    _place_matrices(model.graph, model.graph, is_large=elements >= MIN_LARGE_ELEMENTS)
     # Remove constants that are no longer read, because onnxruntime warns about them.
     passes.RemoveUnusedNodesPass()(model)
-    _move_weights_into_loops(model.graph)
     _copy_outputs_that_branches_read(model.graph)
     _shorten_names(model.graph)
     return model
@@ -128,44 +130,55 @@ def _move_into_branches(graph: ir.Graph) -> None:
             _move_into_branches(body)
 
 
-def _move_weights_into_loops(graph: ir.Graph) -> None:
-    """Move each weight that only one loop body reads into that body.
+def _place_matrices(main: ir.Graph, graph: ir.Graph, is_large: bool) -> None:
+    """Let products in loops multiply by copies of matrices, which onnxruntime prepacks.
 
-    onnxruntime prepacks matrices only for nodes of the same graph. Bodies that share a matrix get
-    copies when it loads the file, unless the copies would take too much memory.
+    It prepacks constants of a product's own graph and of the graph around it, and folds the copies
+    to such constants. It keeps a constant of a loop in memory next to the prepacked matrix, which
+    all products share. So a large model has one copy of each matrix, around its loops. Others have
+    a copy in each loop: onnxruntime plans the memory of a step ahead only if all values from around
+    the loop exist, which prepacked matrices do not.
     """
-    for name, weight in list(graph.initializers.items()):
-        readers = {id(node.graph): node.graph for node, _ in weight.uses()}
-        if weight.is_graph_input():
-            continue
-        if len(readers) == 1 and id(graph) not in readers:
-            del graph.initializers[name]
-            (reader,) = readers.values()
-            reader.register_initializer(weight)
-        elif weight.const_value.size <= MAX_COPIED_ELEMENTS:
-            _copy_into_loops(graph, weight)
+    copies: dict[tuple[int, int], ir.Node] = {}
+    for node in list(graph):
+        for body in bodies(node):
+            _place_matrices(main, body, is_large)
+            products = [product for product in body if product.op_type in PRODUCTS]
+            for product in products if graph is not main else ():
+                matrix = _matrix_of(product)
+                if matrix is not None:
+                    home, next_node = (graph, node) if is_large else (body, body[0])
+                    key = (id(home), id(matrix))
+                    if key not in copies:
+                        copies[key] = _copy_of_factor(main, product)
+                        home.insert_before(next_node, copies[key])
+                    product.replace_input_with(1, copies[key].outputs[0])
 
 
-def _copy_into_loops(graph: ir.Graph, matrix: ir.Value) -> None:
-    """Let each loop body multiply by a Reshape of a matrix to its own shape.
+def _matrix_of(product: ir.Node) -> ir.Value | None:
+    """Return the matrix of the file that a product multiplies by, if onnxruntime may copy it."""
+    factor = product.inputs[1]
+    node = factor.producer()
+    if node is not None and node.op_type == "Transpose":
+        return node.inputs[0] if node.inputs[0].is_initializer() else None
+    if not factor.is_initializer():
+        return None
+    readers = {id(reader.graph) for reader, _ in factor.uses()}
+    is_copied = len(readers) == 1 or factor.const_value.size <= MAX_COPIED_ELEMENTS
+    return factor if is_copied else None
 
-    onnxruntime folds such a node to a matrix of the body.
-    """
-    copies: dict[int, ir.Node] = {}
-    shape = ir.Value(
-        name=f"{matrix.name}/shape",
-        const_value=ir.tensor([*matrix.const_value.shape], ir.DataType.INT64),
-    )
-    for node, i in list(matrix.uses()):
-        body = node.graph
-        if body is graph or i != 1 or node.op_type not in PRODUCTS:
-            continue
-        if id(body) not in copies:
-            copies[id(body)] = ir.node("Reshape", [matrix, shape])
-            body.insert_before(body[0], copies[id(body)])
-        node.replace_input_with(i, copies[id(body)].outputs[0])
-    if copies:
-        graph.register_initializer(shape)
+
+def _copy_of_factor(main: ir.Graph, product: ir.Node) -> ir.Node:
+    """Return a copy of the node that transposes a matrix, or a Reshape of it to its own shape."""
+    factor = product.inputs[1]
+    transpose = factor.producer()
+    if transpose is not None:
+        return ir.Node("", "Transpose", transpose.inputs, transpose.attributes.values())
+    name = f"{factor.name}/shape"
+    if name not in main.initializers:
+        shape = ir.tensor([*factor.const_value.shape], ir.DataType.INT64)
+        main.register_initializer(ir.Value(name=name, const_value=shape))
+    return ir.node("Reshape", [factor, main.initializers[name]])
 
 
 def _copy_constants_into_branches(graph: ir.Graph) -> None:

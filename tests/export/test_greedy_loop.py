@@ -6,6 +6,7 @@ from random_translators import OPTIONS, SIZES, V, found_by, of_transformer, open
 from tiers import with_long
 
 from tfk_transformer.data.shortlist import Shortlist
+from tfk_transformer.export.to_onnx import optimize
 from tfk_transformer.export.to_onnx.calibration import observe_rows
 from tfk_transformer.export.to_onnx.layer_operators.weight_rounding import WeightRounding
 from tfk_transformer.export.to_onnx.onnx_models import generate_graph
@@ -29,6 +30,12 @@ def assert_loops_agree(session, atol=0.0, **settings):
     np.testing.assert_allclose(scores, expected_scores, rtol=0, atol=atol)
 
 
+def int8_graph(translator):
+    ids = np.maximum(source_ids(), 2)
+    rounding = WeightRounding(observe_rows(translator.model, ids, ids))
+    return generate_graph(translator, rounding=rounding)
+
+
 # A model each.
 @pytest.mark.parametrize("options", with_long(OPTIONS, {*OPTIONS} - {"plain", "m2m", "t5", "ssru"}))
 def test_float32_loops_agree(options, tokenizer, tmp_path):
@@ -40,10 +47,7 @@ def test_float32_loops_agree(options, tokenizer, tmp_path):
 
 @pytest.mark.parametrize("options", with_long(OPTIONS, {*OPTIONS} - {"plain", "ssru"}))
 def test_int8_loops_agree(options, tokenizer, tmp_path):
-    translator = of_transformer(tokenizer, **options)
-    ids = np.maximum(source_ids(), 2)
-    rounding = WeightRounding(observe_rows(translator.model, ids, ids))
-    graph = generate_graph(translator, rounding=rounding)
+    graph = int8_graph(of_transformer(tokenizer, **options))
     assert_loops_agree(opened(graph, tmp_path / "generate.int8.onnx"))
 
 
@@ -70,17 +74,44 @@ def is_constant(value):
     return value.is_initializer() if node is None else all(map(is_constant, node.inputs))
 
 
-def test_matrices_are_prepacked(tokenizer):
-    """onnxruntime prepacks a matrix only if it is a constant of the loop that multiplies by it."""
-    graph = generate_graph(of_transformer(tokenizer)).graph
-    products = [
+def products_of_loops(graph):
+    """The body of the outer loop, and the products with weights in the loops in it."""
+    (outer_loop,) = [node for node in graph if node.op_type == "Loop"]
+    outer_body = outer_loop.attributes["body"].as_graph()
+    loops = [node for node in outer_body if node.op_type == "Loop"]
+    return outer_body, [
         node
-        for node in graph.all_nodes()
-        if node.graph is not graph and node.op_type in ("MatMul", "Gemm")
+        for loop in loops
+        for node in loop.attributes["body"].as_graph()
+        if node.op_type in ("MatMul", "MatMulIntegerToFloat", "Gemm")
+        and is_constant(node.inputs[1])
     ]
+
+
+@pytest.mark.parametrize("write", [generate_graph, int8_graph])
+@pytest.mark.parametrize("is_large", [False, True])
+def test_matrices_are_prepacked(is_large, write, tokenizer, monkeypatch):
+    """onnxruntime prepacks constants of a product's own graph and of the graph around it."""
+    if is_large:
+        monkeypatch.setattr(optimize, "MIN_LARGE_ELEMENTS", 0)
+    graph = write(of_transformer(tokenizer, tie_embeddings="all")).graph
+    outer_body, products = products_of_loops(graph)
     # In each loop: of two decoder layers six products with weights, and the output.
-    constants = [node for node in products if is_constant(node.inputs[1])]
-    assert len(constants) == 2 * (2 * 6 + 1)
-    for node in constants:
-        matrix = node.inputs[1]
-        assert (matrix.producer() or matrix).graph is node.graph
+    assert len(products) == 2 * (2 * 6 + 1)
+    for product in products:
+        home = outer_body if is_large else product.graph
+        assert product.inputs[1].producer().graph is home
+    matrices = {id(product.inputs[1]) for product in products}
+    assert len(matrices) == len(products) // (2 if is_large else 1)
+
+
+def test_large_models_have_the_results_of_small_ones(tokenizer, tmp_path, monkeypatch):
+    translator = of_transformer(tokenizer, tie_embeddings="all")
+    results = []
+    for name, elements in (("small", 2**25), ("large", 0)):
+        monkeypatch.setattr(optimize, "MIN_LARGE_ELEMENTS", elements)
+        session = opened(generate_graph(translator), tmp_path / f"{name}.onnx")
+        results.append([found_by(session, {"beam_size": size}) for size in (1, 3)])
+    for small, large in zip(*results, strict=True):
+        for one, other in zip(small, large, strict=True):
+            np.testing.assert_array_equal(one, other)

@@ -295,8 +295,8 @@ def test_tied_table_is_in_the_file_once(tokenizer, tmp_path):
         if value.const_value.dtype == ir.DataType.INT8 and V in value.const_value.shape
     ]
     assert tables == ["source_embedding/embeddings_int8"]
-    # onnxruntime prepacks only weights of the same graph, so the table is transposed next to the
-    # product, in the loop for greedy search and in the loop for all settings.
+    # onnxruntime prepacks no weights of the main graph for loops in a loop, so the table of a small
+    # model is transposed in the loop for greedy search and in the loop for all settings.
     transposed = [
         node
         for node in graph.all_nodes()
