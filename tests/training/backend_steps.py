@@ -52,8 +52,8 @@ def number_losses():
     pairs = [(spell(number, "en"), spell(number, "de")) for number in range(300)]
     texts = [text for pair in pairs for text in pair]
     tokenizer = tfk.SubwordTokenizer.train(texts, vocab_size=200, model_type="bpe")
-    sizes = {"batch_tokens": 1024, "max_length": 48, "few_shapes": True}
-    batches = tfk.TokenBatches(pairs, "train", tokenizer, tokenizer, **sizes, shuffle=True)
+    options = {"batch_tokens": 1024, "max_length": 48, "few_shapes": True}
+    batches = tfk.TokenBatches(pairs, "train", tokenizer, tokenizer, **options, shuffle=True)
     sizes = {"source_vocab_size": tokenizer.vocab_size, "target_vocab_size": tokenizer.vocab_size}
     layers = {"encoder_layers": 1, "decoder_layers": 1}
     config = tfk.TransformerConfig.preset("tiny", **sizes, **layers, model_dim=32, dropout=0.0)
