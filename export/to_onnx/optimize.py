@@ -49,6 +49,7 @@ def optimize(model: ir.Model) -> ir.Model:
     _copy_constants_into_branches(model.graph)
     elements = sum(value.const_value.size for value in model.graph.initializers.values())
     _place_matrices(model.graph, model.graph, is_large=elements >= MIN_LARGE_ELEMENTS)
+    share(model.graph)  # one copy of a matrix in each graph
     # Remove constants that are no longer read, because onnxruntime warns about them.
     passes.RemoveUnusedNodesPass()(model)
     _copy_outputs_that_branches_read(model.graph)
@@ -139,41 +140,30 @@ def _place_matrices(main: ir.Graph, graph: ir.Graph, is_large: bool) -> None:
     a copy in each loop: onnxruntime plans the memory of a step ahead only if all values from around
     the loop exist, which prepacked matrices do not.
     """
-    copies: dict[tuple[int, int], ir.Node] = {}
     for node in list(graph):
         for body in bodies(node):
             _place_matrices(main, body, is_large)
-            products = [product for product in body if product.op_type in PRODUCTS]
-            for product in products if graph is not main else ():
-                matrix = _matrix_of(product)
-                if matrix is not None:
-                    home, next_node = (graph, node) if is_large else (body, body[0])
-                    key = (id(home), id(matrix))
-                    if key not in copies:
-                        copies[key] = _copy_of_factor(main, product)
-                        home.insert_before(next_node, copies[key])
-                    product.replace_input_with(1, copies[key].outputs[0])
+            for product in list(body) if graph is not main else ():
+                copy = _copy_of_matrix(main, product)
+                if copy is not None:
+                    reader = node if is_large else product
+                    reader.graph.insert_before(reader, copy)
+                    product.replace_input_with(1, copy.outputs[0])
 
 
-def _matrix_of(product: ir.Node) -> ir.Value | None:
-    """Return the matrix of the file that a product multiplies by, if onnxruntime may copy it."""
+def _copy_of_matrix(main: ir.Graph, product: ir.Node) -> ir.Node | None:
+    """Return a node that transposes or copies the matrix of the file that a product reads."""
+    if product.op_type not in PRODUCTS:
+        return None
     factor = product.inputs[1]
     node = factor.producer()
-    if node is not None and node.op_type == "Transpose":
-        return node.inputs[0] if node.inputs[0].is_initializer() else None
+    if node is not None and node.op_type == "Transpose" and node.inputs[0].is_initializer():
+        return ir.Node("", "Transpose", node.inputs, node.attributes.values())
     if not factor.is_initializer():
         return None
     readers = {id(reader.graph) for reader, _ in factor.uses()}
-    is_copied = len(readers) == 1 or factor.const_value.size <= MAX_COPIED_ELEMENTS
-    return factor if is_copied else None
-
-
-def _copy_of_factor(main: ir.Graph, product: ir.Node) -> ir.Node:
-    """Return a copy of the node that transposes a matrix, or a Reshape of it to its own shape."""
-    factor = product.inputs[1]
-    transpose = factor.producer()
-    if transpose is not None:
-        return ir.Node("", "Transpose", transpose.inputs, transpose.attributes.values())
+    if len(readers) > 1 and factor.const_value.size > MAX_COPIED_ELEMENTS:
+        return None
     name = f"{factor.name}/shape"
     if name not in main.initializers:
         shape = ir.tensor([*factor.const_value.shape], ir.DataType.INT64)

@@ -1,8 +1,11 @@
 import numpy as np
 import onnx_ir as ir
+import onnxruntime
 import pytest
+from onnx import parser
 from onnx_ir import tape
 
+from tfk_transformer.export.to_onnx import optimize as optimize_module
 from tfk_transformer.export.to_onnx.optimize import optimize, share, simplify
 
 
@@ -118,3 +121,31 @@ def test_folding_does_not_enlarge_files(op, count, left):
     model = optimize(finished(op, op.op("Mul", [op.graph_like.inputs[0], rows])))
     names = [name for name in operators(model) if name != "Unsqueeze"]
     assert names == left
+
+
+@pytest.mark.parametrize("min_large_elements", [0, 2**25])
+def test_matrix_and_its_transpose_stay_two_factors(min_large_elements, monkeypatch):
+    """A layer may multiply by a matrix as it is and transposed, in a loop of a loop."""
+    monkeypatch.setattr(optimize_module, "MIN_LARGE_ELEMENTS", min_large_elements)
+    body = """(int64 i_{0}, bool c_{0}, float[2, 2] s_{0}) => (bool d_{0}, float[2, 2] t_{0}) {{
+      d_{0} = Identity(c_{0})
+      {1}
+    }}"""
+    inner = body.format(
+        "inner",
+        "transposed = Transpose <perm = [1, 0]> (matrix)"
+        "product = MatMul(s_inner, matrix)"
+        "t_inner = MatMul(product, transposed)",
+    )
+    outer = body.format("outer", f"t_outer = Loop(once, , s_outer) <body = inner {inner}>")
+    text = f"""<ir_version: 8, opset_import: ["": 18]>
+      main (float[2, 2] x) => (float[2, 2] y)
+      <int64 once = {{1}}, float[2, 2] matrix = {{1, 2, 3, 4}}> {{
+        y = Loop(once, , x) <body = outer {outer}>
+      }}"""
+    model = optimize(ir.from_proto(parser.parse_model(text)))
+    session = onnxruntime.InferenceSession(ir.to_proto(model).SerializeToString())
+    x = np.array([[1, 2], [5, 7]], "float32")
+    matrix = np.array([[1, 2], [3, 4]], "float32")
+    (y,) = session.run(None, {"x": x})
+    np.testing.assert_array_equal(y, x @ matrix @ matrix.T)
