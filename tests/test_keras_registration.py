@@ -120,10 +120,17 @@ def test_all_classes_are_registered(name, outputs):
 
 
 @pytest.mark.long  # starts TensorFlow
-def test_classes_are_registered_after_tensorflow():
+def test_triton_comes_before_tensorflow_and_classes_after(tmp_path):
+    # The real Triton, which is large, crashes if it comes later.
+    (tmp_path / "triton.py").write_text("import sys; print('tensorflow.python' in sys.modules)")
     code = "import tfk_transformer, tensorflow, keras" + PRINT_MISSING
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert done.stdout == "[]\n", done.stderr
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+    )
+    assert done.stdout == "False\n[]\n", done.stderr
 
 
 def test_find_spec_defers_registration(outputs):

@@ -11,7 +11,7 @@ import warnings
 from typing import TYPE_CHECKING
 
 from tfk_transformer.constants import __version__ as __version__
-from tfk_transformer.keras_registration import register_with_keras, watch_for_keras
+from tfk_transformer.keras_registration import register_with_keras, watch_imports
 from tfk_transformer.runtime_environment import with_install_line, without_start_up_notes
 
 _HOME = {
@@ -160,4 +160,4 @@ def __dir__() -> list[str]:
     return sorted(__all__)
 
 
-watch_for_keras()
+watch_imports()
