@@ -120,15 +120,23 @@ def test_all_classes_are_registered(name, outputs):
 
 
 @pytest.mark.long  # starts TensorFlow
-def test_triton_comes_before_tensorflow_and_classes_after(tmp_path):
+@pytest.mark.parametrize(
+    ("imports", "backend"),
+    [
+        ("tfk_transformer, tensorflow, keras", "tensorflow"),
+        ("keras, tfk_transformer, tensorflow", "jax"),
+    ],
+)
+def test_triton_comes_before_tensorflow_and_classes_after(imports, backend, tmp_path):
+    pytest.importorskip(backend)
     # The real Triton, which is large, crashes if it comes later.
     (tmp_path / "triton.py").write_text("import sys; print('tensorflow.python' in sys.modules)")
-    code = "import tfk_transformer, tensorflow, keras" + PRINT_MISSING
+    code = f"import {imports}" + PRINT_MISSING
     done = subprocess.run(
         [sys.executable, "-c", code],
         capture_output=True,
         text=True,
-        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        env={**os.environ, "PYTHONPATH": str(tmp_path), "KERAS_BACKEND": backend},
     )
     assert done.stdout == "False\n[]\n", done.stderr
 

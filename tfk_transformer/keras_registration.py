@@ -89,8 +89,6 @@ _LOADS = {"keras": _load_keras, "tensorflow": _load_tensorflow}
 
 
 def watch_imports() -> None:
-    """Register now if Keras is already imported, otherwise as soon as it is."""
-    if "keras" in sys.modules:
-        register_with_keras()
-    else:
-        sys.meta_path.insert(0, _Finder())
+    """Watch for TensorFlow and Keras, and register now if Keras is already imported."""
+    sys.meta_path.insert(0, _Finder())
+    register_with_keras()
