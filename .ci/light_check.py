@@ -5,7 +5,7 @@ import subprocess
 import sys
 import sysconfig
 
-MEGABYTES = 190
+MEGABYTES = 210  # onnxruntime 1.32 takes 82 of them
 VENV = ("pip", "setuptools", "pkg_resources")  # in every environment
 TEXTS = ["forty-two", "one hundred seven"]
 
@@ -18,7 +18,8 @@ def output(*command: str) -> str:
 
 
 library = sysconfig.get_path("purelib")
-size = int(output("du", "-sm", *(f"--exclude={name}" for name in VENV), library).split()[0])
+without = [f"--exclude={name}" for name in VENV]
+size = int(output("du", "-s", "--block-size=MB", *without, library).split("MB")[0])
 assert importlib.util.find_spec("tensorflow") is None
 assert size <= MEGABYTES, size
 program = f"{sys.prefix}/bin/tfk-transformer"
