@@ -264,7 +264,7 @@ def bodies(node: ir.Node) -> list[ir.Graph]:
 
 
 def simplify(model: ir.Model) -> None:
-    """Remove slices of whole axes, casts to 32 bits and back, and casts of compared integers.
+    """Remove slices of whole axes, axes that are removed and restored, and needless casts.
 
     Results do not change.
     """
@@ -273,6 +273,8 @@ def simplify(model: ir.Model) -> None:
             _compare_integers(node)
         if _is_cast_back(node):
             node.replace_input_with(0, _integers_of(node))
+        elif _is_unsqueeze_back(node):
+            node.replace_input_with(0, node.inputs[0].producer().inputs[0])
         elif not _is_whole_slice(node):
             continue
         if not node.outputs[0].is_graph_output():
@@ -310,6 +312,16 @@ def _is_whole_slice(node: ir.Node) -> bool:
     if not all(step is not None and np.all(step == 1) for step in steps):
         return False
     return bool(np.all(starts == 0) and np.all(ends >= MIN_OPEN_END))
+
+
+def _is_unsqueeze_back(node: ir.Node) -> bool:
+    """Whether a node restores the axes that the node before it removes."""
+    value = node.inputs[0] if node.op_type == "Unsqueeze" else None
+    producer = value.producer() if value is not None else None
+    if producer is None or producer.op_type != "Squeeze":
+        return False
+    axes = [ir.convenience.get_const_tensor(each.inputs[1]) for each in (node, producer)]
+    return None not in axes and np.array_equal(*(tensor.numpy() for tensor in axes))
 
 
 def _compare_integers(node: ir.Node) -> None:

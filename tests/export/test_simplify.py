@@ -46,6 +46,18 @@ def test_simplify_drops_full_slice(op, starts, ends, left):
     assert operators(model) == ["Slice"] * left + ["Neg"]
 
 
+@pytest.mark.parametrize(
+    ("removed", "restored", "left"), [(1, 1, None), (-1, -1, None), (1, 0, "Unsqueeze")]
+)
+def test_simplify_drops_axes_that_are_removed_and_restored(op, removed, restored, left):
+    value = op.op("Squeeze", [op.graph_like.inputs[0], constant(op, "removed", removed)])
+    value = op.op("Unsqueeze", [value, constant(op, "restored", restored)])
+    model = finished(op, op.op("Neg", [value]))
+    simplify(model)
+    node = model.graph.node(-1).inputs[0].producer()
+    assert (node and node.op_type) == left
+
+
 @pytest.mark.parametrize("types", [[ir.DataType.INT32, ir.DataType.INT64], [ir.DataType.INT64]])
 def test_simplify_drops_casts_of_sizes(op, types):
     size = op.op("Shape", [op.graph_like.inputs[0]])

@@ -55,7 +55,9 @@ def best_token(
     The arguments are those of `TokenChoice.top_k`, with M = 1.
     """
     excluded = tf.where(tf.range(vocabulary.size) < MIN_ID, NEG_INF, 0.0)
-    log_probs = _log_probs(logits, candidate_mask) + excluded
+    if candidate_mask is not None:
+        excluded += candidate_mask
+    log_probs = mean_log_probs(_masked(logits, candidate_mask)) + excluded
     return NextTokens(*best_by_blocks(log_probs, vocabulary))
 
 
@@ -93,7 +95,8 @@ class TokenChoice:
         With a shortlist, the logits (A, M, n) are of the candidates, and the mask is
         `Candidates.mask`, float32 (A, 1, n).
         """
-        return self._best(_log_probs(logits, candidate_mask))
+        log_probs = mean_log_probs(_masked(logits, candidate_mask))
+        return self._best(log_probs if candidate_mask is None else log_probs + candidate_mask)
 
     def _processed(self, logits: Tensor, ids: Tensor) -> NextTokens:
         limits, vocab_size = self.limits, self.vocabulary.size
@@ -150,14 +153,13 @@ class TokenChoice:
         return NextTokens(tf.pad(log_prob, rest, constant_values=NEG_INF), tf.pad(token, rest))
 
 
-def _log_probs(logits: Tensor, candidate_mask: Tensor | None) -> Tensor:
-    """Return log-probabilities (A, M, V), or (A, M, n) of candidates; see `TokenChoice.top_k`."""
+def _masked(logits: Tensor, candidate_mask: Tensor | None) -> Tensor:
+    """Hide the candidates of other sentences in the softmax of logits; see `TokenChoice.top_k`."""
     if candidate_mask is None:
-        return mean_log_probs(logits)
-    masked = tf.nest.map_structure(
+        return logits
+    return tf.nest.map_structure(
         lambda part: tf.cast(part, tf.float32) + candidate_mask * MASK_SCALE, logits
     )
-    return mean_log_probs(masked) + candidate_mask
 
 
 def _sampling_threshold(scores: Tensor, limits: Limits, vocab_size: Tensor) -> Tensor:

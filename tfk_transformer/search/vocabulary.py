@@ -61,8 +61,7 @@ def best_by_blocks(values: Tensor, vocabulary: VocabularyBlocks) -> Tensor:
     else:
         blocks = tf.reshape(values, [-1, vocab_size // block_size, block_size])
         _, block_id = top_k(tf.reduce_max(blocks, axis=-1), 1)
-        block = tf.reshape(tf.gather(blocks, block_id, batch_dims=1), [-1, block_size])
-        best, index = top_k(block, 1)
+        best, index = top_k(tf.gather(blocks, tf.squeeze(block_id, -1), batch_dims=1), 1)
         index += block_id * tf.cast(block_size, tf.int64)
     return best, tf.cast(index, tf.int32) if tokens is None else tf.gather(tokens, index)
 
@@ -113,21 +112,24 @@ def find_candidates(shortlist: Shortlist, source: Tensor) -> Candidates:
     always = tf.convert_to_tensor(shortlist.always)
     likely = tf.gather(tf.convert_to_tensor(shortlist.likely), source)  # (B, S, L)
     likely = tf.reshape(likely, [batch_size, -1])  # (B, S*L)
-    rows = tf.broadcast_to(tf.range(batch_size)[:, None], tf.shape(likely))
-    selected = tf.tensor_scatter_nd_update(  # float32 (B, V), 1 for candidates
-        tf.tile(always[None], [batch_size, 1]),
-        tf.stack([rows, likely], axis=-1),
-        tf.ones(tf.shape(likely)),
+    ones = tf.ones(tf.shape(likely))
+    selected = tf.tensor_scatter_nd_update(  # float32 (V,), 1 for candidates of any sentence
+        always, tf.reshape(likely, [-1, 1]), tf.reshape(ones, [-1])
     )
-    union = tf.cast(tf.where(tf.reduce_max(selected, axis=0) > 0)[:, 0], tf.int32)
+    union = tf.cast(tf.where(selected > 0)[:, 0], tf.int32)
     # Do not take the remainder of a negative number: tf2onnx 1.17 converts it to a remainder with
     # the sign of the number.
     filling = CANDIDATE_BLOCK - 1 - (tf.size(union) - 1) % CANDIDATE_BLOCK
     tokens = tf.pad(union, [[0, filling]], constant_values=PAD_ID)
     count = tf.size(tokens)
-    indices = tf.range(tf.size(union))
-    visible = (tf.gather(selected, tokens, axis=1) > 0) & (tf.range(count) < tf.size(union))
     indices = tf.tensor_scatter_nd_update(
-        tf.fill([tf.size(always)], count), union[:, None], indices
+        tf.fill([tf.size(always)], count), union[:, None], tf.range(tf.size(union))
     )
+    rows = tf.broadcast_to(tf.range(batch_size)[:, None], tf.shape(likely))
+    selected = tf.tensor_scatter_nd_update(  # float32 (B, n), 1 for candidates of the sentence
+        tf.tile(tf.gather(always, tokens)[None], [batch_size, 1]),
+        tf.stack([rows, tf.gather(indices, likely)], axis=-1),
+        ones,
+    )
+    visible = (selected > 0) & (tf.range(count) < tf.size(union))
     return Candidates(tokens, indices, tf.where(visible, 0.0, HIDDEN)[:, None, :])

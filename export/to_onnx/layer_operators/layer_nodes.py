@@ -203,6 +203,7 @@ def write_step(
 def _write_greedy_step(
     writer: OperatorWriter, token: Value, position: Value, *rest: Value
 ) -> list[Value]:
+    writer.matmul.is_greedy = True
     return write_step(writer, token, position, None, *rest)
 
 

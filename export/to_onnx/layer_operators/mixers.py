@@ -252,18 +252,16 @@ class SSRUWriter:
         op = self.writer.op
         ints = self.writer.ints
         forget, update = self._gates(x)
+        # The first step has no previous state, and a sum or a product of no columns.
         if lineage is None:
-            update = op.Unsqueeze(update, ints(1))
-            kept = op.Mul(op.Unsqueeze(forget, ints(1)), *past)  # (A, 1, 0 or 1, D)
-            state = op.ReduceSum(op.Concat(kept, update, axis=2), ints(2), keepdims=1)
-            return op.Relu(op.Squeeze(state, ints(1))), [state]
-        beams = op.Shape(x, start=1, end=2)  # (1,): M
-        # The columns of the previous position. The first step has none: a product of no columns.
-        columns = op.Slice(lineage, op.Mul(beams, ints(-2)), op.Neg(beams), ints(3))
-        visible = op.Equal(columns, self.writer.constant("visible", np.float32(0)))
-        previous = op.MatMul(op.Cast(visible, to=ir.DataType.FLOAT.value), *past)
-        kept = op.Mul(forget, op.Squeeze(previous, ints(1)))
-        rows = op.Add(kept, update)
+            previous = op.ReduceSum(*past, ints(2), keepdims=0)
+        else:
+            beams = op.Shape(x, start=1, end=2)  # (1,): M
+            columns = op.Slice(lineage, op.Mul(beams, ints(-2)), op.Neg(beams), ints(3))
+            visible = op.Equal(columns, self.writer.constant("visible", np.float32(0)))
+            previous = op.MatMul(op.Cast(visible, to=ir.DataType.FLOAT.value), *past)
+            previous = op.Squeeze(previous, ints(1))
+        rows = op.Add(op.Mul(forget, previous), update)
         return op.Relu(rows), [op.Unsqueeze(rows, ints(1))]
 
     def to_itself(self, x: Value, mask: Value) -> tuple[Value, Value]:

@@ -22,6 +22,7 @@ CONTRIB = "com.microsoft"  # onnxruntime's own operators
 # Numbers of columns that are scaled by a separate operator in the decoder. It saves more time than
 # it takes, except for many columns or many rows, such as the rows of the encoder.
 SCALED_COLUMNS = range(500, 5000)
+SCALED_GREEDY_COLUMNS = range(500, 10_000)  # in greedy search, which has a row for each sentence
 Bias: TypeAlias = np.ndarray | None
 KERNEL = "output/kernel"  # the projection to the vocabulary, if it is not an embedding table
 
@@ -55,11 +56,13 @@ class GraphWriter:
 class Float32MatMul:
     """Writes products in float32, as the model computes them.
 
-    `rows` are the multiplied rows by the name of the weights, for `calibration`.
+    `rows` are the multiplied rows by the name of the weights, for `calibration`. `is_greedy` says
+    that the products are of a step of greedy search.
     """
 
     def __init__(self, writer: GraphWriter):
         self.rows: dict[str, Value] = {}
+        self.is_greedy = False
         self.op = writer.op
         self.constant = writer.constant
         self.ints = writer.ints
@@ -177,7 +180,8 @@ class Int8MatMul(Float32MatMul):
     ) -> Value:
         """Multiply rows (A, M, rows) by int8 weights (rows, columns) with scales (columns,)."""
         rows, row_scale, row_zero = self._round_rows(x, name)
-        if len(scale) not in SCALED_COLUMNS or name.startswith("encoder/"):
+        scaled_columns = SCALED_GREEDY_COLUMNS if self.is_greedy else SCALED_COLUMNS
+        if len(scale) not in scaled_columns or name.startswith("encoder/"):
             inputs = [rows, weights, row_scale, self.constant(f"{name}_scale", scale), row_zero]
             if bias is not None:
                 inputs += [None, self.bias(name, bias)]
