@@ -77,6 +77,9 @@ def assert_equal(translator, session):
         )
         np.testing.assert_array_equal(ids, expected["ids"])
         np.testing.assert_allclose(scores, expected["scores"], atol=1e-4)
+    for shape in ((0, 3), (0, 0)):  # no sentences
+        results = session.run(["ids", "scores"], {"source_ids": np.zeros(shape, "int32")})
+        assert [len(result) for result in results] == [0, 0]
 
 
 PROJECTIONS = {name: OPTIONS[name] for name in ("post", "post_dropout", "marian", "mbart")}

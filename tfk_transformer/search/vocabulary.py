@@ -111,11 +111,9 @@ def find_candidates(shortlist: Shortlist, source: Tensor) -> Candidates:
     batch_size = tf.shape(source)[0]
     always = tf.convert_to_tensor(shortlist.always)
     likely = tf.gather(tf.convert_to_tensor(shortlist.likely), source)  # (B, S, L)
-    likely = tf.reshape(likely, [batch_size, -1])  # (B, S*L)
     ones = tf.ones(tf.shape(likely))
-    selected = tf.tensor_scatter_nd_update(  # float32 (V,), 1 for candidates of any sentence
-        always, tf.reshape(likely, [-1, 1]), tf.reshape(ones, [-1])
-    )
+    # float32 (V,), 1 for the candidates of any sentence.
+    selected = tf.tensor_scatter_nd_update(always, likely[..., None], ones)
     union = tf.cast(tf.where(selected > 0)[:, 0], tf.int32)
     # Do not take the remainder of a negative number: tf2onnx 1.17 converts it to a remainder with
     # the sign of the number.
@@ -125,8 +123,8 @@ def find_candidates(shortlist: Shortlist, source: Tensor) -> Candidates:
     indices = tf.tensor_scatter_nd_update(
         tf.fill([tf.size(always)], count), union[:, None], tf.range(tf.size(union))
     )
-    rows = tf.broadcast_to(tf.range(batch_size)[:, None], tf.shape(likely))
-    selected = tf.tensor_scatter_nd_update(  # float32 (B, n), 1 for candidates of the sentence
+    rows = tf.broadcast_to(tf.range(batch_size)[:, None, None], tf.shape(likely))
+    selected = tf.tensor_scatter_nd_update(  # float32 (B, n), 1 for the candidates of the sentence
         tf.tile(tf.gather(always, tokens)[None], [batch_size, 1]),
         tf.stack([rows, tf.gather(indices, likely)], axis=-1),
         ones,
