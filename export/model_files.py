@@ -159,6 +159,8 @@ def export_onnx_int8(translator: Translator, folder: Path, expected: ExpectedRes
         ids, _ = generate(expected.ids[rows], NO_PREFIX, expected.beam_settings)
         del generate
         figures = expected.int8_figures(rows, ids[:, 0]) | {"kept_float32": kept_float32}
+        if errors:
+            figures["smaller_file"] = errors[0].figures  # of the file in which all weights are int8
         if error := expected.int8_limits.error("onnx_int8", figures):
             errors.append(error)
             continue

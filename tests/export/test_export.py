@@ -385,6 +385,13 @@ def coarse(monkeypatch):
     monkeypatch.setattr(weight_rounding, "INT8_MAX", 1)
 
 
+def test_int8_keeps_weights_in_float32_until_it_agrees(small, tmp_path, coarse, monkeypatch):
+    monkeypatch.setattr(model_files, "FLOAT_LAYERS", ((), ("",)))  # none of the weights, then all
+    int8 = export(small, tmp_path / "out", ["onnx_int8"])["onnx_int8"]
+    assert abs(int8["regret_per_token"]) <= 0.01 < int8["smaller_file"]["regret_per_token"]
+    assert (int8["kept_float32"], int8["smaller_file"]["kept_float32"]) == ([""], [])
+
+
 def test_int8_with_regret_is_not_written(small, tmp_path, coarse):
     message = (
         r"^onnx_int8: expected a regret \(loss of score under the model\) of at most 0.01 per "

@@ -243,6 +243,13 @@ def _agreements(figures: Mapping[str, Any]) -> Iterator[str]:
             f"{name}: a loss of score of {int8['regret_per_token']:.2g} per token, and the Keras "
             f"model's translations of {int8['same_translations']} of {int8['sentences']} sentences"
         )
+        if smaller := int8.get("smaller_file"):
+            yield (
+                f"{name}: some weights stay in float32, since all in 8 bits lose "
+                f"{smaller['regret_per_token']:.2g} per token and give "
+                f"{smaller['same_translations']} of these translations; for the smaller and faster "
+                "file, set --int8-regret or --int8-same"
+            )
     if engine := figures.get("ctranslate2"):
         same = ", ".join(
             f"{engine[f'same_in_{search}_search']} of {engine['sentences']} in {search} search"
