@@ -147,7 +147,7 @@ def export_onnx_int8(translator: Translator, folder: Path, expected: ExpectedRes
     observed = observe_rows(translator.model, expected.ids, expected.best)
     expected.collect_garbage()
     rows = expected.int8_rows
-    errors = []
+    errors: list[parity.ParityError] = []
     for float32_names in FLOAT_LAYERS:
         models = _search_models(translator, rounding=WeightRounding(observed, float32_names))
         kept_float32 = list(float32_names)
