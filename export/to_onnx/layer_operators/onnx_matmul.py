@@ -180,7 +180,9 @@ class Int8MatMul(Float32MatMul):
     ) -> Value:
         """Multiply rows (A, M, rows) by int8 weights (rows, columns) with scales (columns,)."""
         rows, row_scale, row_zero = self._round_rows(x, name)
-        scaled_columns = SCALED_GREEDY_COLUMNS if self.is_greedy else SCALED_COLUMNS
+        # A scaled bias has another last bit, and both loops of a search must give the same scores.
+        is_greedy = self.is_greedy and bias is None
+        scaled_columns = SCALED_GREEDY_COLUMNS if is_greedy else SCALED_COLUMNS
         if len(scale) not in scaled_columns or name.startswith("encoder/"):
             inputs = [rows, weights, row_scale, self.constant(f"{name}_scale", scale), row_zero]
             if bias is not None:
