@@ -61,6 +61,7 @@ def best_by_blocks(values: Tensor, vocabulary: VocabularyBlocks) -> Tensor:
     else:
         blocks = tf.reshape(values, [-1, vocab_size // block_size, block_size])
         _, block_id = top_k(tf.reduce_max(blocks, axis=-1), 1)
+        # Not `block_id[:, 0]`: ONNX's operator has this last axis, and `optimize` can keep it.
         best, index = top_k(tf.gather(blocks, tf.squeeze(block_id, -1), batch_dims=1), 1)
         index += block_id * tf.cast(block_size, tf.int64)
     return best, tf.cast(index, tf.int32) if tokens is None else tf.gather(tokens, index)
